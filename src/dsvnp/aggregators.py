@@ -1,0 +1,147 @@
+"""Aggregators: permutation-invariant functions of a masked set (App. A), and attention over one.
+
+An aggregator maps [..., N, H] and a mask [..., N] to [..., H]; attention maps queries [..., T, D], keys
+[..., N, D], values [..., N, H] and a mask [..., N] to [..., T, H]. An empty set gives zeros, never NaN: a
+head applied to that is the learned prior without any context.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from dsvnp.naming import lookup
+from dsvnp.networks import MLP
+
+
+class Mean(nn.Module):
+    """(1/N) Σ r_i (Eq. A.3), what the paper uses throughout."""
+
+    def forward(self, r: Tensor, mask: Tensor) -> Tensor:
+        total = torch.where(mask.unsqueeze(-1), r, 0.0).sum(-2)
+        return total / mask.sum(-1, keepdim=True).clamp(min=1)
+
+
+class TopK(nn.Module):
+    """The k-th largest value of each feature (Eq. A.4); the smallest one where a set has fewer than k."""
+
+    def __init__(self, k: int = 1) -> None:
+        super().__init__()
+        if k < 1:
+            raise ValueError(f"top-k needs k of at least 1, got {k}")
+        self.k = k
+
+    def forward(self, r: Tensor, mask: Tensor) -> Tensor:
+        count = mask.sum(-1)[..., None, None]
+        ranked = torch.where(mask.unsqueeze(-1), r, -math.inf).sort(dim=-2, descending=True).values
+        rank = (torch.clamp(count, max=self.k) - 1).clamp(min=0)
+        chosen = ranked.gather(-2, rank.expand(*rank.shape[:-1], r.shape[-1])).squeeze(-2)
+        return torch.where(count.squeeze(-1) > 0, chosen, 0.0)
+
+
+class Max(nn.Module):
+    """max_i r_i (Eq. A.4)."""
+
+    def forward(self, r: Tensor, mask: Tensor) -> Tensor:
+        largest = torch.where(mask.unsqueeze(-1), r, -math.inf).amax(-2)
+        return torch.where(mask.any(-1, keepdim=True), largest, 0.0)
+
+
+class Min(nn.Module):
+    """min_i r_i (Eq. A.4)."""
+
+    def forward(self, r: Tensor, mask: Tensor) -> Tensor:
+        smallest = torch.where(mask.unsqueeze(-1), r, math.inf).amin(-2)
+        return torch.where(mask.any(-1, keepdim=True), smallest, 0.0)
+
+
+class Pairwise(nn.Module):
+    """Mean over all pairs of a symmetric function φ(r_i, r_j) = MLP(r_i + r_j, r_i · r_j) (Eq. A.5).
+
+    A.5 sums; the mean differs by N² only and keeps its scale when the context grows.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.phi = MLP([dim, dim], [dim], dim)
+
+    def forward(self, r: Tensor, mask: Tensor) -> Tensor:
+        left, right = r.unsqueeze(-2), r.unsqueeze(-3)  # [..., N, 1, H], [..., 1, N, H]
+        pairs = self.phi(left + right, left * right)  # [..., N, N, H]
+        both = (mask.unsqueeze(-1) & mask.unsqueeze(-2)).unsqueeze(-1)
+        total = torch.where(both, pairs, 0.0).sum((-3, -2))
+        return total / mask.sum(-1, keepdim=True).square().clamp(min=1)
+
+
+AGGREGATORS: dict[str, Callable[[int], nn.Module]] = {
+    "mean": lambda dim: Mean(),
+    "max": lambda dim: Max(),
+    "min": lambda dim: Min(),
+    "top-3": lambda dim: TopK(3),
+    "pairwise": Pairwise,
+}
+
+
+def make_aggregator(name: str, dim: int) -> nn.Module:
+    """Make an aggregator by name, for representations of size `dim`; "top-k" takes any number for k."""
+    if name.startswith("top-") and name[4:].isdigit():
+        return TopK(int(name[4:]))
+    return lookup(name, AGGREGATORS, "aggregator")(dim)
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Scaled dot-product attention, softmax(q·k / √D) v over the filled slots; zeros if there are none.
+
+    Written out because a fully masked row is NaN in one API of torch and uniform in another.
+    """
+    scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])  # [..., T, N]
+    filled = mask.unsqueeze(-2)  # [..., 1, N]
+    scores = torch.where(filled, scores, -math.inf)
+    # The largest score of an empty row is -inf; 0 in its place keeps exp(-inf - 0) = 0.
+    top = scores.amax(-1, keepdim=True).detach()
+    weights = torch.exp(scores - torch.where(top.isinf(), 0.0, top))
+    weights = weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+    return weights @ torch.where(mask.unsqueeze(-1), values, 0.0)
+
+
+class Attention(nn.Module):
+    """Cross-attention from targets to context (Eq. 9): dot-product with one head, multi-head with more.
+
+    Queries and keys come from one shared network of the embedded x. With one head the values are used as
+    they are (the paper's dot-product attention); with more, they are projected per head and mixed.
+
+    Args:
+        dim_x: size of the embedded inputs.
+        dim: size of keys and of values.
+        num_heads: number of heads, a divisor of `dim`.
+    """
+
+    def __init__(self, dim_x: int, dim: int, num_heads: int = 1) -> None:
+        super().__init__()
+        if num_heads < 1 or dim % num_heads:
+            raise ValueError(f"num_heads must divide the width {dim}, got {num_heads}")
+        self.num_heads = num_heads
+        self.embed = MLP([dim_x], [dim], dim)
+        if num_heads > 1:
+            self.project_values = nn.Linear(dim, dim, bias=False)
+            # No bias: an empty context must still give zeros.
+            self.mix = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x_target: Tensor, x_context: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        queries, keys = self.embed(x_target), self.embed(x_context)
+        if self.num_heads == 1:
+            return attend(queries, keys, values, mask)
+        heads = attend(
+            self._split(queries),
+            self._split(keys),
+            self._split(self.project_values(values)),
+            mask.unsqueeze(-2),
+        )
+        return self.mix(heads.transpose(-2, -3).flatten(-2))  # [..., heads, T, d] -> [..., T, dim]
+
+    def _split(self, value: Tensor) -> Tensor:
+        """[..., N, dim] -> [..., heads, N, dim / heads]."""
+        return value.unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)

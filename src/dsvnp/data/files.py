@@ -1,0 +1,133 @@
+"""Published data files: where they are looked for, how they are checked, what to do when one is absent."""
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DECOMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.decompress,
+    ".xz": lzma.decompress,
+    ".bz2": bz2.decompress,
+}
+"""The variants of a file that are accepted, by suffix, in the order they are looked for."""
+
+
+class MissingDataError(FileNotFoundError):
+    """A data directory or a file in it is not where it was looked for."""
+
+
+class ChecksumError(ValueError):
+    """A data file is not the published one, byte for byte."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One published file: its place below the data directory, its checksums and its origin.
+
+    Attributes:
+        path: The name without compression suffix, relative to the data directory, with forward slashes.
+        origin: Who published it and on which page, as a person would look for it.
+        sums: Checksums of the variants we know, by suffix ("" is the content itself): a sha256, or another
+            sum with its name before it, `md5:...` or `git:...` (the id git gives the content as a blob).
+    """
+
+    path: str
+    origin: str
+    sums: Mapping[str, str] = field(default_factory=dict)
+
+
+def data_dir(path: str | Path | None) -> Path:
+    """Settles which directory holds the data sets: the argument, else the variable `DSVNP_DATA`."""
+    chosen = path or os.environ.get("DSVNP_DATA")
+    if not chosen:
+        raise MissingDataError(
+            "expected a directory of data sets, got none; name it with --data-dir or set DSVNP_DATA"
+        )
+    directory = Path(chosen).expanduser()
+    if not directory.is_dir():
+        source = "--data-dir" if path else "DSVNP_DATA"
+        raise MissingDataError(
+            f"expected a directory of data sets, got {directory}, which is not a directory; correct {source}"
+        )
+    return directory
+
+
+def find_data_file(directory: Path, spec: DataFile) -> Path | None:
+    """Finds the file, plain or compressed; None where no variant of it is there."""
+    candidates = (directory / f"{spec.path}{suffix}" for suffix in DECOMPRESS)
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def open_data_file(directory: Path, spec: DataFile, *, verify: bool = True) -> bytes:
+    """Reads a file's decompressed content and checks that it is what was published.
+
+    Args:
+        directory: The data directory, see `data_dir`.
+        spec: The file wanted.
+        verify: False accepts a file that was altered knowingly.
+
+    Raises:
+        MissingDataError: No variant of the file is there.
+        ChecksumError: The file is damaged, or differs from the published one.
+    """
+    path = find_data_file(directory, spec)
+    if path is None:
+        raise MissingDataError(_describe_missing(directory, spec))
+    suffix = path.name.removeprefix(Path(spec.path).name)
+    stored = path.read_bytes()
+    try:
+        content = DECOMPRESS[suffix](stored)
+    except (EOFError, OSError, ValueError, lzma.LZMAError, zlib.error) as error:
+        raise ChecksumError(
+            f"{path}: expected a complete {suffix} file, got one that does not decompress ({error}); "
+            f"download it again. Published by {spec.origin}"
+        ) from error
+    if verify:
+        _check(path, spec, {suffix: stored, "": content})
+    return content
+
+
+def _check(path: Path, spec: DataFile, found: Mapping[str, bytes]) -> None:
+    """Raises unless the file as stored, or its content, has the sum that is known for it."""
+    # Either will do: a file that a user compressed anew has other stored bytes but the same content.
+    mismatches = []
+    for suffix, data in found.items():
+        if suffix in spec.sums:
+            algorithm, expected = _parse_sum(spec.sums[suffix])
+            got = _digest(algorithm, data)
+            if got == expected:
+                return
+            mismatches.append(f"expected {algorithm} {expected}, got {got}")
+    if mismatches:
+        # The content's sum comes last and is the one that counts.
+        raise ChecksumError(
+            f"{path}: {mismatches[-1]}; download it again, or pass verify=False if you altered it knowingly. "
+            f"Published by {spec.origin}"
+        )
+
+
+def _parse_sum(text: str) -> tuple[str, str]:
+    algorithm, _, expected = text.rpartition(":")
+    return algorithm or "sha256", expected
+
+
+def _digest(algorithm: str, data: bytes) -> str:
+    if algorithm == "git":
+        return _digest("sha1", b"blob %d\0" % len(data) + data)
+    # These sums detect damage, not malice; saying so keeps md5 and sha1 usable on hardened systems.
+    return hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
+
+
+def _describe_missing(directory: Path, spec: DataFile) -> str:
+    names = ", ".join(f"{Path(spec.path).name}{suffix}" for suffix in DECOMPRESS)
+    return (
+        f"expected one of {names} in {(directory / spec.path).parent}, got none; put it there, or name the "
+        f"directory that holds {spec.path} with --data-dir (or DSVNP_DATA). Published by {spec.origin}"
+    )

@@ -1,0 +1,27 @@
+"""The registered models; a new one is one file and one line here."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from dsvnp.models.architecture import Architecture
+from dsvnp.models.attn_np import AttnNP
+from dsvnp.models.base import NeuralProcess
+from dsvnp.models.cnp import CNP
+from dsvnp.models.dsvnp import DSVNP
+from dsvnp.models.mc_dropout import MCDropout
+from dsvnp.models.plain_nn import PlainNN
+from dsvnp.models.vanilla_np import NP
+from dsvnp.naming import lookup
+
+MODELS: dict[str, type[NeuralProcess]] = {
+    model.name: model for model in (PlainNN, MCDropout, CNP, NP, AttnNP, DSVNP)
+}
+
+
+def make_model(name: str, arch: Architecture, embedding: nn.Module | None = None) -> NeuralProcess:
+    """Make a model by the name a user types: nn, mc-dropout, cnp, np, attnnp or dsvnp."""
+    return lookup(name, MODELS, "model")(arch, embedding)
+
+
+__all__ = ["MODELS", "Architecture", "NeuralProcess", "make_model"]

@@ -1,0 +1,108 @@
+"""Architecture: the sizes of App. E in one flat, JSON-friendly record, and parts made from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from torch import nn
+
+from dsvnp.likelihoods import Categorical, FixedGaussian, Gaussian, Likelihood
+from dsvnp.naming import lookup, unknown
+from dsvnp.networks import MLP, VGG, LeNet
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes and choices of a model; the defaults are the paper's for one-dimensional curves.
+
+    Attributes:
+        dim_x: number of inputs; for images the number of pixels, channels × height × width.
+        dim_y: number of outputs, or of classes.
+        likelihood: "gaussian" (learned σ), "squared-error" or "categorical".
+        embed_x: "none", "mlp", "lenet" or "vgg": how inputs are embedded before anything else.
+        embed_x_hidden: hidden sizes of an "mlp" embedding.
+        image: channels, height, width of an image embedding.
+        dim_latx: size of the embedded x.
+        dim_laty: size of the embedded y; None reads y as it is.
+        encoder: hidden sizes of [x, y] → dim_lat.
+        dim_lat: size of representations and of each latent variable.
+        decoder: hidden sizes of [x, latents] → y.
+        aggregator: name of the permutation-invariant mean over the context.
+        num_heads: heads of AttnNP's cross-attention; 1 is plain dot-product attention.
+        latent_scale: "bounded" or "exp", see `GaussianHead`.
+        sigma_floor: smallest observation σ of a Gaussian likelihood.
+        dropout: rate in the encoder of MC-Dropout; no other model has any.
+        separate_encoders: give p(z_G) an encoder and head of its own instead of q(z_G)'s.
+        posterior: "target" for q(z_G | T), or "context" for the reading under Eq. 15, q(z_G | C).
+    """
+
+    dim_x: int
+    dim_y: int
+    likelihood: str = "gaussian"
+    embed_x: str = "none"
+    embed_x_hidden: tuple[int, ...] = ()
+    image: tuple[int, int, int] | None = None
+    dim_latx: int = 32
+    dim_laty: int | None = None
+    encoder: tuple[int, ...] = (32, 32)
+    dim_lat: int = 128
+    decoder: tuple[int, ...] = (128,)
+    aggregator: str = "mean"
+    num_heads: int = 1
+    latent_scale: str = "bounded"
+    sigma_floor: float = 0.1
+    dropout: float = 0.1
+    separate_encoders: bool = False
+    posterior: str = "target"
+
+    def __post_init__(self) -> None:
+        for name in ("dim_x", "dim_y", "dim_latx", "dim_lat"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        if self.posterior not in ("target", "context"):
+            raise ValueError(f"posterior must be 'target' or 'context', got {self.posterior!r}")
+        if self.embed_x in ("lenet", "vgg") and (self.image is None or math.prod(self.image) != self.dim_x):
+            raise ValueError(
+                f"an image embedding needs image=(channels, height, width) whose product is "
+                f"dim_x={self.dim_x}, got {self.image}"
+            )
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Architecture:
+        """Make an architecture from parsed JSON; an unknown key is refused with a suggestion."""
+        known = [field.name for field in fields(cls)]
+        for key in values:
+            if key not in known:
+                raise ValueError(unknown(key, known, "architecture setting"))
+        settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return cls(**settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as a dictionary that JSON can hold."""
+        return asdict(self)
+
+
+def make_likelihood(arch: Architecture) -> Likelihood:
+    """Make the likelihood that an architecture names."""
+    kinds: dict[str, Callable[[], Likelihood]] = {
+        "gaussian": lambda: Gaussian(arch.dim_y, arch.sigma_floor),
+        "squared-error": lambda: FixedGaussian(arch.dim_y),
+        "categorical": lambda: Categorical(arch.dim_y),
+    }
+    return lookup(arch.likelihood, kinds, "likelihood")()
+
+
+def make_embedding(arch: Architecture, dim_out: int, dropout: float = 0.0) -> nn.Module:
+    """Make the network x → dim_out that an architecture names; not for "none", which reads x as it is."""
+    image = arch.image or (0, 0, 0)
+    kinds: dict[str, Callable[[], nn.Module]] = {
+        "mlp": lambda: MLP([arch.dim_x], arch.embed_x_hidden, dim_out, relu_out=True, dropout=dropout),
+        "lenet": lambda: LeNet(image, dim_out, dropout=dropout),
+        "vgg": lambda: VGG(image, dim_out, dropout=dropout),
+    }
+    return lookup(arch.embed_x, kinds, "embedding of x")()

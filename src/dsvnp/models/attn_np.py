@@ -1,0 +1,75 @@
+"""AttnNP: a global latent and a deterministic local path by attention (Kim et al., 2019).
+
+z_attn = Σ_i w(x_i, x_*) s_i,  z = [z_attn, z_G]  (Eq. 9),  p(y_* | x_*, z)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, final
+
+from torch import Tensor, nn
+
+from dsvnp.aggregators import Attention
+from dsvnp.models.base import NeuralProcess, Noise
+from dsvnp.models.parts import Embeddings, GlobalLatent, pair_encoder
+from dsvnp.networks import MLP, Shape
+from dsvnp.objectives import Draws
+from dsvnp.task import Task
+
+
+class _Summary(NamedTuple):
+    """What the context says: its embedded inputs, the values s_i, its mask, and draws of z_G."""
+
+    x: Tensor
+    values: Tensor
+    mask: Tensor
+    z: Tensor
+
+
+@final
+class AttnNP(NeuralProcess):
+    """Attentive neural process with cross-attention and no self-attention."""
+
+    name = "attnnp"
+    summary = "attentive neural process: a global latent, and cross-attention from each target to the context"
+
+    def _build(self, embedding: nn.Module | None) -> None:
+        arch = self.arch
+        self.embed = Embeddings(arch, self.likelihood.dim_encoded, embedding)
+        self.z_global = GlobalLatent(arch, self.embed)
+        self.value_encoder = pair_encoder(arch, self.embed)  # the "doubled" encoder of App. E
+        self.attention = Attention(self.embed.dim_x, arch.dim_lat, arch.num_heads)
+        dims = [self.embed.dim_x, arch.dim_lat, arch.dim_lat]
+        self.decoder = MLP(dims, arch.decoder, self.likelihood.dim_raw)
+
+    def noise_shapes(
+        self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
+    ) -> dict[str, Shape]:
+        """ε of z_G."""
+        return {"global": (num_global, num_tasks, self.arch.dim_lat)}
+
+    def draws(self, task: Task, noise: Noise) -> Draws:
+        """Draw z_G from q(z_G | T), attend to the flagged points, and score all points."""
+        assert task.y_target is not None and task.in_context is not None
+        x = self.embed.x(task.x_target)
+        y = self.embed.y(self.likelihood.encode(task.y_target, x.dtype))
+        q, p = self.z_global(x, y, task.mask_target, task.in_context)
+        z = q.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
+        z_attn = self.attention(x, x, self.value_encoder(x, y), task.in_context)  # [B, T, Z]
+        raw = self.decoder(x, z_attn, z[:, None, :, None])  # [K, 1, B, T, raw]
+        log_likelihood = self.likelihood.log_prob(raw, task.y_target)
+        return Draws(log_likelihood, task.mask_target, q_global=q, p_global=p, z_global=z)
+
+    def summarise(self, task: Task, noise: Noise) -> _Summary:
+        """Keys and values of the context, and draws of z_G from p(z_G | C)."""
+        x = self.embed.x(task.x_context)
+        y = self.embed.y(self.likelihood.encode(task.y_context, x.dtype))
+        p = self.z_global.prior(x, y, task.mask_context)
+        z = p.unsqueeze(0).sample(noise.get("global"))
+        return _Summary(x, self.value_encoder(x, y), task.mask_context, z[:, None, :, None])
+
+    def decode(self, summary: _Summary, x_target: Tensor, noise: Noise) -> Tensor:
+        """Raw outputs of each draw of z_G."""
+        x = self.embed.x(x_target)
+        z_attn = self.attention(x, summary.x, summary.values, summary.mask)
+        return self.decoder(x, z_attn, summary.z)

@@ -1,0 +1,239 @@
+"""The contract every model meets: `objective(task) -> Bound`, `predict(task, …) -> Predictive`.
+
+A model file fills in four hooks and nothing else:
+
+    noise_shapes   which random numbers it consumes
+    draws          the training side: latents from q, given all points of a task
+    summarise      the prediction side, part one: what the context says, once
+    decode         part two: raw outputs for some targets, given that summary
+
+Randomness is an argument. `noise` maps names to tensors: "global" [K, B, Z] and "local" [K, S, B, T, Z] are
+standard normal, "dropout.i" uniform. None draws it; an empty dictionary means none, latents at their means.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from dsvnp.models.architecture import Architecture, make_likelihood
+from dsvnp.networks import Shape
+from dsvnp.objectives import Bound, Draws
+from dsvnp.predictive import Predictive
+from dsvnp.task import Task
+
+Noise = Mapping[str, Tensor]
+
+
+class NeuralProcess(nn.Module, ABC):
+    """A model of p(y_T | x_T, C) behind one contract.
+
+    Args:
+        arch: sizes and choices.
+        embedding: a network of your own from [..., dim_x] to [..., dim_latx], in place of `arch.embed_x`.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def __init__(self, arch: Architecture, embedding: nn.Module | None = None) -> None:
+        super().__init__()
+        self.arch = arch
+        self.likelihood = make_likelihood(arch)
+        self._build(embedding)
+
+    # --- what a model fills in ---
+
+    @abstractmethod
+    def _build(self, embedding: nn.Module | None) -> None:
+        """Make the networks."""
+
+    @abstractmethod
+    def noise_shapes(
+        self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
+    ) -> dict[str, Shape]:
+        """Name the random numbers that one pass consumes, and their shapes.
+
+        Args:
+            num_tasks: B.
+            num_targets: T.
+            num_global: K, draws of z_G.
+            num_local: S, draws of z_* for each z_G.
+            shared: whether noise that belongs to a draw of the whole function has one slot for all its
+                points, as in prediction; in training each point has its own.
+        """
+
+    @abstractmethod
+    def draws(self, task: Task, noise: Noise) -> Draws:
+        """Draw latents from the approximate posterior and score the targets; the context is among them."""
+
+    @abstractmethod
+    def summarise(self, task: Task, noise: Noise) -> Any:
+        """Say what the context tells of the task; reads neither x_target nor y_target."""
+
+    @abstractmethod
+    def decode(self, summary: Any, x_target: Tensor, noise: Noise) -> Tensor:
+        """Raw outputs for targets x [B, T, dim_x], [K, S, B, T, dim_raw]."""
+
+    # --- the contract, the same for all ---
+
+    @final
+    def objective(
+        self,
+        task: Task,
+        num_global: int = 1,
+        num_local: int = 1,
+        noise: Noise | None = None,
+        *,
+        validate: bool = True,
+    ) -> Bound:
+        """The terms of the Monte-Carlo lower bound (Eq. 15) of a batch of tasks.
+
+        Args:
+            task: tasks with y_target; the context counts as part of the target set.
+            num_global: draws K of z_G.
+            num_local: draws S of each z_*.
+            noise: random numbers of `noise_shapes`; drawn if None.
+            validate: look at the values of the task first; a compiled step has done so before.
+        """
+        task = task.joined()
+        self._check(task, num_global, num_local, validate)
+        if task.y_target is None:
+            raise ValueError("the task has no y_target, so nothing can be learned from it; pass y_target")
+        noise = self.draw_noise(task, num_global, num_local) if noise is None else noise
+        return Bound.of(self.draws(task, noise))
+
+    @final
+    @torch.no_grad()
+    def predict(
+        self,
+        task: Task,
+        num_global: int = 32,
+        num_local: int = 1,
+        noise: Noise | None = None,
+        *,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+        chunk: int = 10_000,
+        validate: bool = True,
+    ) -> Predictive:
+        """The predictive distribution of the targets (Eq. 16, 17); `y_target` is never read.
+
+        Targets are decoded `chunk` at a time, so that a million of them need little more memory than the
+        arrays that are returned.
+
+        Args:
+            task: context and targets.
+            num_global: draws K of z_G from its prior p(z_G | C).
+            num_local: draws S of each z_* from p(z_* | z_G, x_*).
+            noise: random numbers of `noise_shapes(..., shared=True)`, to hold the draws fixed; drawn if None.
+                A points axis of size 1 serves all targets with the same draw.
+            deterministic: put each latent at its mean instead (Sec. 3.3); one component.
+            generator: where noise is drawn from.
+            chunk: number of points, over all tasks and draws of z_G, decoded at once.
+            validate: look at the values of the task first.
+        """
+        self._check(task, num_global, num_local, validate)
+        if deterministic:
+            noise = {}
+        step = max(1, chunk // task.num_tasks)
+
+        def draw(num_targets: int, local: bool) -> dict[str, Tensor]:
+            """Draw what all targets share (once), or what each of some targets has of its own."""
+            shapes = self.noise_shapes(task.num_tasks, num_targets, num_global, num_local, shared=True)
+            wanted = {name: shape for name, shape in shapes.items() if (name == "local") is local}
+            return draw_noise(wanted, task.x_target, generator)
+
+        with _evaluating(self):
+            common = dict(noise) if noise is not None else draw(0, local=False)
+            summary = self.summarise(task, common)
+            raw: Tensor | None = None
+            for start in range(0, max(task.num_targets, 1), step):
+                x = task.x_target[:, start : start + step]
+                own = draw(x.shape[1], local=True) if noise is None else _noise_of(noise, task, start, step)
+                out = self.decode(summary, x, {**common, **own})
+                if x.shape[1] == task.num_targets:
+                    raw = out
+                else:
+                    if raw is None:  # filled in place: concatenating at the end would need it all twice
+                        raw = out.new_empty(*out.shape[:-2], task.num_targets, out.shape[-1])
+                    raw[..., start : start + step, :] = out
+        assert raw is not None
+        return self.likelihood.predictive(raw)
+
+    @final
+    def draw_noise(
+        self,
+        task: Task,
+        num_global: int = 1,
+        num_local: int = 1,
+        *,
+        shared: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> dict[str, Tensor]:
+        """Draw the random numbers that one pass over `task` consumes; see `noise_shapes` for `shared`."""
+        shapes = self.noise_shapes(task.num_tasks, task.num_targets, num_global, num_local, shared)
+        return draw_noise(shapes, task.x_target, generator)
+
+    def _check(self, task: Task, num_global: int, num_local: int, validate: bool) -> None:
+        """Refuse bad input before any computation; the values only if asked to."""
+        for name, value in (("num_global", num_global), ("num_local", num_local)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}; one draw is the least")
+        if task.x_target.shape[-1] != self.arch.dim_x:
+            raise ValueError(
+                f"x has {task.x_target.shape[-1]} features but the model was made for {self.arch.dim_x}; "
+                "pass the inputs it was trained on"
+            )
+        self.likelihood.check(task.y_context, "y_context")
+        if validate:
+            task.check()
+            self.likelihood.check_values(task.y_context, task.mask_context, "y_context")
+            if task.y_target is not None:
+                self.likelihood.check(task.y_target, "y_target")
+                self.likelihood.check_values(task.y_target, task.mask_target, "y_target")
+
+
+def draw_noise(
+    shapes: Mapping[str, Shape], like: Tensor, generator: torch.Generator | None
+) -> dict[str, Tensor]:
+    """Draw noise of the given shapes: uniform in [0, 1) for dropout, standard normal for latents."""
+    return {
+        name: (torch.rand if is_uniform(name) else torch.randn)(
+            shape, generator=generator, dtype=like.dtype, device=like.device
+        )
+        for name, shape in shapes.items()
+    }
+
+
+def is_uniform(name: str) -> bool:
+    """Whether noise of this name is uniform; all other noise is standard normal."""
+    return name.startswith("dropout")
+
+
+def _noise_of(noise: Noise, task: Task, start: int, step: int) -> dict[str, Tensor]:
+    """Take the local noise of some targets, where there is any; a single slot serves all."""
+    if "local" not in noise or (points := noise["local"].shape[-2]) == 1:
+        return {}
+    if points != task.num_targets:
+        raise ValueError(
+            f"noise['local'] has {points} points but the task has {task.num_targets} targets; "
+            "pass one slot per target, or a single one for all"
+        )
+    return {"local": noise["local"][..., start : start + step, :]}
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode (batch norm) for a while."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)

@@ -1,0 +1,74 @@
+"""DSVNP: a global latent for the task and a local latent for each target, the paper's model.
+
+q(z_G | C, T),  q(z_* | z_G, x_*, y_*)   (Eq. 11, 12)   in training
+p(z_G | C),     p(z_* | z_G, x_*)        (Eq. 16)       in prediction
+p(y_* | z_G, z_*, x_*)                   (Eq. 13)
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from torch import Tensor, nn
+
+from dsvnp.models.base import NeuralProcess, Noise
+from dsvnp.models.parts import Embeddings, GlobalLatent, LocalGaussian
+from dsvnp.networks import MLP, Shape
+from dsvnp.objectives import Draws
+from dsvnp.task import Task
+
+
+@final
+class DSVNP(NeuralProcess):
+    """Doubly stochastic variational neural process."""
+
+    name = "dsvnp"
+    summary = "doubly stochastic variational neural process: a global latent, and a local one for each target"
+
+    def _build(self, embedding: nn.Module | None) -> None:
+        arch, lat = self.arch, self.arch.dim_lat
+        self.embed = Embeddings(arch, self.likelihood.dim_encoded, embedding)
+        dim_x, dim_y = self.embed.dim_x, self.embed.dim_y
+        self.z_global = GlobalLatent(arch, self.embed)
+        self.local_posterior = LocalGaussian(arch, [lat, dim_x, dim_y])
+        self.local_prior = LocalGaussian(arch, [lat, dim_x])
+        self.decoder = MLP([dim_x, lat, lat], arch.decoder, self.likelihood.dim_raw)
+
+    def noise_shapes(
+        self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
+    ) -> dict[str, Shape]:
+        """ε of z_G and of each z_*."""
+        lat = self.arch.dim_lat
+        return {
+            "global": (num_global, num_tasks, lat),
+            "local": (num_global, num_local, num_tasks, num_targets, lat),
+        }
+
+    def draws(self, task: Task, noise: Noise) -> Draws:
+        """Draw z_G and z_* from their posteriors and score all points (Eq. 14, 15)."""
+        assert task.y_target is not None and task.in_context is not None
+        x = self.embed.x(task.x_target)
+        y = self.embed.y(self.likelihood.encode(task.y_target, x.dtype))
+        q_global, p_global = self.z_global(x, y, task.mask_target, task.in_context)
+        z_global = q_global.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
+        z_task = z_global[:, :, None]  # [K, B, 1, Z]
+        q_local, p_local = self.local_posterior(z_task, x, y), self.local_prior(z_task, x)  # [K, B, T, Z]
+        z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, Z]
+        raw = self.decoder(x, z_task[:, None], z_local)  # [K, S, B, T, raw]
+        log_likelihood = self.likelihood.log_prob(raw, task.y_target)
+        return Draws(
+            log_likelihood, task.mask_target, q_global, p_global, z_global, q_local, p_local, z_local
+        )
+
+    def summarise(self, task: Task, noise: Noise) -> Tensor:
+        """Draws of z_G from p(z_G | C), [K, B, 1, Z]."""
+        x = self.embed.x(task.x_context)
+        y = self.embed.y(self.likelihood.encode(task.y_context, x.dtype))
+        p_global = self.z_global.prior(x, y, task.mask_context)
+        return p_global.unsqueeze(0).sample(noise.get("global"))[:, :, None]
+
+    def decode(self, summary: Tensor, x_target: Tensor, noise: Noise) -> Tensor:
+        """Raw outputs of each draw of z_G and, by ancestral sampling, of z_* (Eq. 17)."""
+        x = self.embed.x(x_target)
+        z_local = self.local_prior(summary, x).unsqueeze(1).sample(noise.get("local"))
+        return self.decoder(x, summary[:, None], z_local)

@@ -1,0 +1,80 @@
+"""Parts that several models are made of: embeddings, the encoder, the global and the local latent."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from dsvnp.aggregators import make_aggregator
+from dsvnp.gaussian import DiagonalGaussian
+from dsvnp.models.architecture import Architecture, make_embedding
+from dsvnp.networks import MLP, GaussianHead
+
+
+class Embeddings(nn.Module):
+    """x → latx and y → laty where the experiment embeds them, and as they are where it does not."""
+
+    def __init__(self, arch: Architecture, dim_encoded: int, embedding: nn.Module | None) -> None:
+        super().__init__()
+        self.x: nn.Module = nn.Identity()
+        self.dim_x = arch.dim_x
+        if embedding is not None or arch.embed_x != "none":
+            self.x = embedding if embedding is not None else make_embedding(arch, arch.dim_latx)
+            self.dim_x = arch.dim_latx
+        self.y: nn.Module = nn.Identity()
+        self.dim_y = dim_encoded
+        if arch.dim_laty is not None:
+            self.y = MLP([dim_encoded], [], arch.dim_laty, relu_out=True)
+            self.dim_y = arch.dim_laty
+
+
+def pair_encoder(arch: Architecture, embed: Embeddings) -> MLP:
+    """Make r_i = h(x_i, y_i) of Eq. 8."""
+    return MLP([embed.dim_x, embed.dim_y], arch.encoder, arch.dim_lat, relu_out=True)
+
+
+class GlobalLatent(nn.Module):
+    """q(z_G | T) and p(z_G | C): encode each point once, aggregate over either set, one head (Eq. 8, 11).
+
+    Args:
+        arch: sizes, the aggregator, and whether the prior has networks of its own.
+        embed: the embeddings whose outputs it reads.
+    """
+
+    def __init__(self, arch: Architecture, embed: Embeddings) -> None:
+        super().__init__()
+        self.aggregate = make_aggregator(arch.aggregator, arch.dim_lat)
+        self.encoder = pair_encoder(arch, embed)
+        self.head = GaussianHead(arch.dim_lat, arch.dim_lat, arch.latent_scale)
+        self.context_posterior = arch.posterior == "context"
+        self.prior_encoder: nn.Module | None = None
+        if arch.separate_encoders:
+            self.prior_encoder = pair_encoder(arch, embed)
+            self.prior_head = GaussianHead(arch.dim_lat, arch.dim_lat, arch.latent_scale)
+
+    def forward(
+        self, x: Tensor, y: Tensor, mask: Tensor, in_context: Tensor
+    ) -> tuple[DiagonalGaussian, DiagonalGaussian]:
+        """Posterior and prior, each [B, Z], from all points of a task and the flags of its context."""
+        r = self.encoder(x, y)
+        q = self.head(self.aggregate(r, in_context if self.context_posterior else mask))
+        if self.prior_encoder is not None:
+            return q, self.prior(x, y, in_context)
+        return q, self.head(self.aggregate(r, in_context))
+
+    def prior(self, x: Tensor, y: Tensor, mask: Tensor) -> DiagonalGaussian:
+        """p(z_G | C), [B, Z]."""
+        if self.prior_encoder is None:
+            return self.head(self.aggregate(self.encoder(x, y), mask))
+        return self.prior_head(self.aggregate(self.prior_encoder(x, y), mask))
+
+
+class LocalGaussian(nn.Module):
+    """[inputs] → dim_lat → [μ, ln σ]: q(z_* | z_G, x_*, y_*) or p(z_* | z_G, x_*) (Eq. 12)."""
+
+    def __init__(self, arch: Architecture, dims_in: list[int]) -> None:
+        super().__init__()
+        self.net = MLP(dims_in, [], arch.dim_lat, relu_out=True)
+        self.head = GaussianHead(arch.dim_lat, arch.dim_lat, arch.latent_scale)
+
+    def forward(self, *inputs: Tensor) -> DiagonalGaussian:
+        return self.head(self.net(*inputs))

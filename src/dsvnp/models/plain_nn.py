@@ -1,0 +1,20 @@
+"""NN: the plain network, without dropout and without latents."""
+
+from __future__ import annotations
+
+from typing import final
+
+from dsvnp.models.feedforward import Feedforward
+
+
+@final
+class PlainNN(Feedforward):
+    """Plain network of x."""
+
+    name = "nn"
+    summary = "plain network of x: no context, no latent variable"
+
+    @property
+    def rate(self) -> float:
+        """No dropout."""
+        return 0.0

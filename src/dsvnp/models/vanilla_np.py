@@ -1,0 +1,58 @@
+"""NP: one global latent variable for the task (Garnelo et al., 2018b).
+
+q(z_G | C, T),  p(z_G | C)  (Eq. 11),  p(y_* | x_*, z_G)
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from torch import Tensor, nn
+
+from dsvnp.models.base import NeuralProcess, Noise
+from dsvnp.models.parts import Embeddings, GlobalLatent
+from dsvnp.networks import MLP, Shape
+from dsvnp.objectives import Draws
+from dsvnp.task import Task
+
+
+@final
+class NP(NeuralProcess):
+    """Vanilla neural process."""
+
+    name = "np"
+    summary = "neural process: one global latent variable for each task"
+
+    def _build(self, embedding: nn.Module | None) -> None:
+        self.embed = Embeddings(self.arch, self.likelihood.dim_encoded, embedding)
+        self.z_global = GlobalLatent(self.arch, self.embed)
+        self.decoder = MLP([self.embed.dim_x, self.arch.dim_lat], self.arch.decoder, self.likelihood.dim_raw)
+
+    def noise_shapes(
+        self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
+    ) -> dict[str, Shape]:
+        """ε of z_G."""
+        return {"global": (num_global, num_tasks, self.arch.dim_lat)}
+
+    def draws(self, task: Task, noise: Noise) -> Draws:
+        """Draw z_G from q(z_G | T) and score all points (Eq. 6)."""
+        assert task.y_target is not None and task.in_context is not None
+        x = self.embed.x(task.x_target)
+        y = self.embed.y(self.likelihood.encode(task.y_target, x.dtype))
+        q, p = self.z_global(x, y, task.mask_target, task.in_context)
+        z = q.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
+        raw = self.decoder(x, z[:, None, :, None])  # [K, 1, B, T, raw]
+        log_likelihood = self.likelihood.log_prob(raw, task.y_target)
+        return Draws(log_likelihood, task.mask_target, q_global=q, p_global=p, z_global=z)
+
+    def summarise(self, task: Task, noise: Noise) -> Tensor:
+        """Draws of z_G from p(z_G | C), [K, 1, B, 1, Z]."""
+        x = self.embed.x(task.x_context)
+        y = self.embed.y(self.likelihood.encode(task.y_context, x.dtype))
+        p = self.z_global.prior(x, y, task.mask_context)
+        z = p.unsqueeze(0).sample(noise.get("global"))
+        return z[:, None, :, None]
+
+    def decode(self, summary: Tensor, x_target: Tensor, noise: Noise) -> Tensor:
+        """Raw outputs of each draw of z_G."""
+        return self.decoder(self.embed.x(x_target), summary)

@@ -1,0 +1,213 @@
+"""Networks: the MLP of several inputs, the Gaussian head, LeNet and VGG.
+
+Every network maps the last axis and leaves the others alone, broadcasting over them. Dropout draws nothing
+itself: a network says which shapes it needs (`dropout_shapes`) and is handed uniform numbers, so that the
+same masks can be drawn per replica, held fixed, or left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dsvnp.gaussian import DiagonalGaussian
+
+Shape = tuple[int, ...]
+
+
+class ConcatLinear(nn.Module):
+    """A linear layer of the concatenation of its inputs, computed without concatenating.
+
+    W [a, b] = W_a a + W_b b, so that an input with fewer axes (z_G, one per task) is projected once and
+    broadcast, not once per point.
+    """
+
+    def __init__(self, dims_in: Sequence[int], dim_out: int) -> None:
+        super().__init__()
+        self.dims_in = tuple(dims_in)
+        self.linear = nn.Linear(sum(dims_in), dim_out)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        weights = self.linear.weight.split(self.dims_in, dim=1)
+        out = F.linear(inputs[0], weights[0], self.linear.bias)
+        for value, weight in zip(inputs[1:], weights[1:], strict=True):
+            out = out + F.linear(value, weight)
+        return out
+
+
+class MLP(nn.Module):
+    """[inputs] → hidden → … → dim_out with ReLU between layers.
+
+    Args:
+        dims_in: size of each input; `forward` takes as many tensors, broadcast against each other.
+        hidden: sizes of the hidden layers; none makes it a single linear layer.
+        dim_out: size of the output.
+        relu_out: end with a ReLU as well, as embeddings and encoders do; heads and decoders do not.
+        dropout: rate after each ReLU.
+    """
+
+    def __init__(
+        self,
+        dims_in: Sequence[int],
+        hidden: Sequence[int],
+        dim_out: int,
+        relu_out: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        sizes = [*hidden, dim_out]
+        self.first = ConcatLinear(dims_in, sizes[0])
+        self.rest = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.relu_sizes = sizes if relu_out else sizes[:-1]
+        self.relu_out = relu_out
+        self.dropout = dropout
+
+    def dropout_shapes(self) -> list[Shape]:
+        """Shapes, per point, of the uniform numbers that dropout needs."""
+        return [(size,) for size in self.relu_sizes] if self.dropout else []
+
+    def forward(self, *inputs: Tensor, dropout: Sequence[Tensor] = ()) -> Tensor:
+        uniforms = iter(dropout)
+        h: Tensor = self.first(*inputs)
+        for layer in self.rest:
+            h = layer(drop(F.relu(h), self.dropout, uniforms))
+        return drop(F.relu(h), self.dropout, uniforms) if self.relu_out else h
+
+
+class GaussianHead(nn.Module):
+    """dim_in → [μ, ln σ], one linear step (App. E), with σ kept in a range that trains.
+
+    Args:
+        dim_in: size of the representation.
+        dim_lat: size of the latent variable.
+        scale: "bounded" for σ = 0.1 + 0.9·sigmoid(·), or "exp" for σ = exp(·), the other reading.
+    """
+
+    def __init__(self, dim_in: int, dim_lat: int, scale: str = "bounded") -> None:
+        super().__init__()
+        if scale not in ("bounded", "exp"):
+            raise ValueError(f"latent scale must be 'bounded' or 'exp', got {scale!r}")
+        self.linear = nn.Linear(dim_in, 2 * dim_lat)
+        self.scale = scale
+
+    def forward(self, representation: Tensor) -> DiagonalGaussian:
+        mean, raw = self.linear(representation).chunk(2, dim=-1)
+        scale = raw.exp() if self.scale == "exp" else 0.1 + 0.9 * torch.sigmoid(raw)
+        return DiagonalGaussian(mean, scale)
+
+
+class LeNet(nn.Module):
+    """Image → [20, M, 50, F, 500] with kernel 5 → dim_out, ReLU after each (App. E), for MNIST.
+
+    Args:
+        image: channels, height, width.
+        dim_out: size of the embedding.
+        dropout: rate after each ReLU.
+    """
+
+    def __init__(self, image: Shape, dim_out: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        channels, height, width = image
+        self.image = image
+        self.dropout = dropout
+        self.conv1 = nn.Conv2d(channels, 20, kernel_size=5)
+        self.conv2 = nn.Conv2d(20, 50, kernel_size=5)
+        self.side = ((height - 4) // 2 - 4, (width - 4) // 2 - 4)
+        self.dense = MLP([50 * math.prod(self.side)], [500], dim_out, relu_out=True, dropout=dropout)
+
+    def dropout_shapes(self) -> list[Shape]:
+        """Shapes, per image, of the uniform numbers that dropout needs."""
+        height, width = self.image[1:]
+        convolutions: list[Shape] = [(20, height - 4, width - 4), (50, *self.side)]
+        return convolutions + self.dense.dropout_shapes() if self.dropout else []
+
+    def forward(self, x: Tensor, dropout: Sequence[Tensor] = ()) -> Tensor:
+        uniforms = iter(dropout)
+        h = x.unflatten(-1, self.image)  # [..., D] -> [..., channels, height, width]
+        h = drop(F.relu(over_images(self.conv1, h)), self.dropout, uniforms)
+        h = over_images(max_pool, h)
+        h = drop(F.relu(over_images(self.conv2, h)), self.dropout, uniforms)
+        return self.dense(h.flatten(-3), dropout=tuple(uniforms))
+
+
+VGG19: tuple[int | str, ...] = (
+    *(64, 64, "M"),
+    *(128, 128, "M"),
+    *(256, 256, 256, 256, "M"),
+    *(512, 512, 512, 512, "M"),
+    *(512, 512, 512, 512, "M"),
+)
+
+
+class VGG(nn.Module):
+    """Image → 3×3 convolutions with batch norm and max pooling → dim_out (App. E), for CIFAR-10.
+
+    The convolutions have no bias: batch norm would take it away again.
+
+    Args:
+        image: channels, height, width.
+        dim_out: size of the embedding.
+        layers: output channels, and "M" for a max pooling.
+        dropout: rate after each ReLU.
+    """
+
+    def __init__(
+        self,
+        image: Shape,
+        dim_out: int,
+        layers: Sequence[int | str] = VGG19,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.image = image
+        self.dropout = dropout
+        self.layers = tuple(layers)
+        self.blocks = nn.ModuleList()
+        self.shapes: list[Shape] = []
+        channels, height, width = image
+        for layer in self.layers:
+            if layer == "M":
+                height, width = height // 2, width // 2
+                continue
+            size = int(layer)
+            conv = nn.Conv2d(channels, size, kernel_size=3, padding=1, bias=False)
+            self.blocks.append(nn.Sequential(conv, nn.BatchNorm2d(size)))
+            self.shapes.append((size, height, width))
+            channels = size
+        self.dense = MLP([channels * height * width], [], dim_out, relu_out=True, dropout=dropout)
+
+    def dropout_shapes(self) -> list[Shape]:
+        """Shapes, per image, of the uniform numbers that dropout needs."""
+        return self.shapes + self.dense.dropout_shapes() if self.dropout else []
+
+    def forward(self, x: Tensor, dropout: Sequence[Tensor] = ()) -> Tensor:
+        uniforms = iter(dropout)
+        blocks = iter(self.blocks)
+        h = x.unflatten(-1, self.image)
+        for layer in self.layers:
+            if layer == "M":
+                h = over_images(max_pool, h)
+            else:
+                h = drop(F.relu(over_images(next(blocks), h)), self.dropout, uniforms)
+        return self.dense(h.flatten(-3), dropout=tuple(uniforms))
+
+
+def max_pool(images: Tensor) -> Tensor:
+    """2×2 max pooling of [N, channels, height, width]."""
+    return F.max_pool2d(images, 2)
+
+
+def over_images(function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
+    """Apply a function of [N, channels, height, width] under any leading axes."""
+    return function(h.reshape(-1, *h.shape[-3:])).unflatten(0, h.shape[:-3])
+
+
+def drop(h: Tensor, rate: float, uniforms: Iterator[Tensor]) -> Tensor:
+    """Zero each element where its uniform number is below `rate` and rescale; without numbers, keep all."""
+    uniform = next(uniforms, None)
+    return h if uniform is None else h * (uniform >= rate) / (1 - rate)

@@ -1,0 +1,222 @@
+"""Objectives: the evidence lower bound by its terms, and every way to weigh them.
+
+A model turns a task into `Draws`; `Bound` reduces them to named sums and counts. What is minimised is a plain
+function of a bound and of weights, so that a mean over a masked batch is right however a batch is cut.
+
+    L_MC = 1/K Σ_k [ 1/S Σ_s ln p(y_* | x_*, z_*^s, z_G^k) − β_local KL_L ] − β_global KL_G     (Eq. 15, 19)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dsvnp.gaussian import DiagonalGaussian
+from dsvnp.predictive import log_mean_exp
+
+
+class Draws(NamedTuple):
+    """What a model knows of a task after drawing its latents from the approximate posterior.
+
+    Attributes:
+        log_likelihood: ln p(y_t | …) of each draw, [K, S, B, T].
+        counted: True where a point counts, [B, T].
+        q_global, p_global: posterior and prior of z_G, [B, Z].
+        z_global: draws of z_G from the posterior, [K, B, Z].
+        q_local, p_local: posterior and prior of each z_*, [K, B, T, Z].
+        z_local: draws of z_* from the posterior, [K, S, B, T, Z].
+    """
+
+    log_likelihood: Tensor
+    counted: Tensor
+    q_global: DiagonalGaussian | None = None
+    p_global: DiagonalGaussian | None = None
+    z_global: Tensor | None = None
+    q_local: DiagonalGaussian | None = None
+    p_local: DiagonalGaussian | None = None
+    z_local: Tensor | None = None
+
+
+class Bound(NamedTuple):
+    """The terms of the lower bound, each a sum over the counted points of a task, [B].
+
+    Attributes:
+        log_likelihood: Σ_t of the mean over draws of ln p(y_t | …).
+        kl_local: Σ_t of the mean over z_G of KL[q(z_*) ‖ p(z_*)]; zero without a local latent.
+        kl_global: KL[q(z_G) ‖ p(z_G)], once per task; zero without a global latent.
+        num_points: number of counted points.
+    """
+
+    log_likelihood: Tensor
+    kl_local: Tensor
+    kl_global: Tensor
+    num_points: Tensor
+
+    @classmethod
+    def of(cls, draws: Draws) -> Bound:
+        """Average over draws and sum over points."""
+        per_point = draws.log_likelihood.mean((0, 1))  # [B, T]
+        log_likelihood = torch.where(draws.counted, per_point, 0.0).sum(-1)
+        kl_local = kl_global = torch.zeros_like(log_likelihood)
+        if draws.q_local is not None and draws.p_local is not None:
+            kl = draws.q_local.kl(draws.p_local).mean(0)  # [B, T]
+            kl_local = torch.where(draws.counted, kl, 0.0).sum(-1)
+        if draws.q_global is not None and draws.p_global is not None:
+            kl_global = draws.q_global.kl(draws.p_global)
+        return cls(log_likelihood, kl_local, kl_global, draws.counted.sum(-1))
+
+    def elbo(self) -> Tensor:
+        """The lower bound of each task's ln p(y_T | C), [B], a sum over its points."""
+        return self.log_likelihood - self.kl_local - self.kl_global
+
+    def per_point(self) -> dict[str, Tensor]:
+        """Each term and the loss without weights, averaged over the points of the batch, for reports."""
+        points = self.num_points.sum().clamp(min=1)
+        return {
+            "log_likelihood": self.log_likelihood.sum() / points,
+            "kl_local": self.kl_local.sum() / points,
+            "kl_global": self.kl_global.sum() / points,
+        }
+
+
+class Weights(NamedTuple):
+    """Weights of the two divergences, numbers or tensors (one per replica, changing with the step)."""
+
+    beta_local: Tensor | float = 1.0
+    beta_global: Tensor | float = 1.0
+
+
+def weighted_loss(
+    bound: Bound,
+    weights: Weights,
+    num_points: Tensor | None = None,
+    num_tasks: Tensor | float | None = None,
+    divide_global: bool = True,
+) -> Tensor:
+    """The negative weighted bound per point (Eq. 19), what training minimises.
+
+    Args:
+        bound: terms of a batch.
+        weights: β_local and β_global.
+        num_points: divisor of the per-point terms, the batch's own count by default; the count of the joint
+            batch where this one is a part of it.
+        num_tasks: divisor of an undivided KL_G, likewise.
+        divide_global: divide KL_G by the number of points, as a bound on all points of a task implies. False
+            counts it once per point instead (the bound as printed, for a single y_*).
+    """
+    points = bound.num_points.sum().clamp(min=1) if num_points is None else num_points
+    tasks = bound.num_points.shape[0] if num_tasks is None else num_tasks
+    local = (bound.log_likelihood - weights.beta_local * bound.kl_local).sum() / points
+    kl_global = bound.kl_global.sum() / (points if divide_global else tasks)
+    return -(local - weights.beta_global * kl_global)
+
+
+def importance_weighted(draws: Draws) -> Tensor:
+    """Importance-weighted estimate of each task's ln p(y_T | C), [B], never below the bound on average.
+
+    ln 1/K Σ_k [p(z_G)/q(z_G)] Π_t 1/S Σ_s p(y_t | …) [p(z_t)/q(z_t)]: it grows with K towards the exact one.
+    """
+    per_point = draws.log_likelihood  # [K, S, B, T]
+    if draws.q_local is not None and draws.p_local is not None and draws.z_local is not None:
+        prior, posterior = draws.p_local.unsqueeze(1), draws.q_local.unsqueeze(1)
+        per_point = per_point + prior.log_prob(draws.z_local) - posterior.log_prob(draws.z_local)
+    per_point = torch.where(draws.counted, log_mean_exp(per_point, 1), 0.0)  # [K, B, T]
+    per_draw = per_point.sum(-1)
+    if draws.q_global is not None and draws.p_global is not None and draws.z_global is not None:
+        z = draws.z_global
+        per_draw = per_draw + draws.p_global.log_prob(z) - draws.q_global.log_prob(z)
+    return log_mean_exp(per_draw, 0)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """How the terms of a bound are weighed while training goes on.
+
+    Attributes:
+        beta_local: weight of the local KL (β₁ of Eq. 19).
+        beta_global: weight of the global KL (β₂ of Eq. 19).
+        anneal: "none"; "linear", from 0 to the full weights over `anneal_steps`; "cyclic", the same again and
+            again with that period, ramping for its first half.
+        anneal_steps: length of the ramp or of the cycle.
+        epsilon_local: bound on the local KL per point (ε_L of Eq. 18); its weight is then learned.
+        epsilon_global: bound on the global KL per task (ε_G of Eq. 18), likewise.
+        multiplier_rate: step size of the multipliers, in log space.
+        divide_global: see `weighted_loss`.
+        num_global: draws K of z_G in training.
+        num_local: draws S of each z_* in training.
+    """
+
+    beta_local: float = 1.0
+    beta_global: float = 1.0
+    anneal: str = "none"
+    anneal_steps: int = 0
+    epsilon_local: float | None = None
+    epsilon_global: float | None = None
+    multiplier_rate: float = 1e-2
+    divide_global: bool = True
+    num_global: int = 1
+    num_local: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("beta_local", "beta_global"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        for name in ("epsilon_local", "epsilon_global"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}; leave it out for no constraint")
+        if self.anneal not in ("none", "linear", "cyclic"):
+            raise ValueError(f"anneal must be 'none', 'linear' or 'cyclic', got {self.anneal!r}")
+        if self.anneal != "none" and self.anneal_steps < 1:
+            raise ValueError(f"annealing needs anneal_steps of at least 1, got {self.anneal_steps}")
+        for name in ("num_global", "num_local"):
+            if (draws := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 1, got {draws}; one draw is the least")
+
+    @property
+    def constrained(self) -> bool:
+        """Whether a multiplier is learned (Eq. 18)."""
+        return self.epsilon_local is not None or self.epsilon_global is not None
+
+    def weights(self, base: Weights, step: Tensor, log_multipliers: Tensor) -> Weights:
+        """Weights at a step: annealed β, or the multiplier where the term is constrained.
+
+        Args:
+            base: β_local and β_global of this replica.
+            step: number of steps taken, a tensor so that a captured graph sees it change.
+            log_multipliers: logarithms of λ_L and λ_G, [2].
+        """
+        ramp = annealing(self.anneal, self.anneal_steps, step)
+        multipliers = log_multipliers.exp()
+        local = base.beta_local * ramp if self.epsilon_local is None else multipliers[0]
+        glob = base.beta_global * ramp if self.epsilon_global is None else multipliers[1]
+        return Weights(local, glob)
+
+    def ascend(self, log_multipliers: Tensor, kl_local: Tensor, kl_global: Tensor) -> Tensor:
+        """Raise a multiplier while its KL is above ε and lower it while below (dual ascent in log space).
+
+        The step is relative to ε and bounded, so that a first KL of thousands cannot throw it off.
+
+        Args:
+            log_multipliers: logarithms of λ_L and λ_G, [2].
+            kl_local: local KL per point.
+            kl_global: global KL per task.
+        """
+        excess = torch.stack(
+            [
+                torch.zeros_like(kl) if epsilon is None else kl / epsilon - 1
+                for kl, epsilon in ((kl_local, self.epsilon_local), (kl_global, self.epsilon_global))
+            ]
+        )
+        return (log_multipliers + self.multiplier_rate * excess.clamp(-1, 1)).clamp(-12, 12)
+
+
+def annealing(kind: str, steps: int, step: Tensor) -> Tensor:
+    """The factor in [0, 1] by which KL weights are scaled at a step."""
+    if kind == "linear":
+        return (step / steps).clamp(max=1)
+    if kind == "cyclic":
+        return (step % steps / (0.5 * steps)).clamp(max=1)
+    return torch.ones_like(step)
