@@ -1,7 +1,7 @@
 """Likelihoods: how a decoder's raw output becomes a distribution of y, and how y enters an encoder.
 
 Each has `dim_raw` (what the decoder must put out), `dim_encoded` (the size of y as an encoder sees it),
-`encode`, `log_prob` for training and `predictive` for use.
+`encode`, `log_prob` for training, and `components` with `predictive` for use.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ class Likelihood(nn.Module, ABC):
         """The training term of each point, [..., B, T]."""
 
     @abstractmethod
-    def predictive(self, raw: Tensor) -> Predictive:
-        """Turn raw draws [K, S, B, T, dim_raw] into a predictive distribution."""
+    def components(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """Turn raw draws into the parameters of mixture components, each [K, S, B, T, ...]."""
+
+    @abstractmethod
+    def predictive(self, *components: Tensor) -> Predictive:
+        """Make the predictive distribution of such components."""
 
     @abstractmethod
     def check(self, y: Tensor, name: str) -> None:
@@ -60,8 +64,8 @@ class Gaussian(Likelihood):
         self.dim_raw = 2 * dim_y
         self.floor = floor
 
-    def moments(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """Split raw into μ and σ."""
+    def components(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """μ and σ."""
         mean, raw_scale = raw.chunk(2, dim=-1)
         return mean, self.floor + (1 - self.floor) * F.softplus(raw_scale)
 
@@ -71,14 +75,14 @@ class Gaussian(Likelihood):
 
     def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
         """ln N(y; μ, σ²) summed over the outputs that are there."""
-        mean, scale = self.moments(raw)
+        mean, scale = self.components(raw)
         missing = torch.isnan(y)
         log_prob = gaussian_log_prob(torch.where(missing, 0.0, y), mean, scale)
         return torch.where(missing, 0.0, log_prob).sum(-1)
 
-    def predictive(self, raw: Tensor) -> Predictive:
+    def predictive(self, *components: Tensor) -> Predictive:
         """A mixture of Gaussians."""
-        return GaussianPredictive(*self.moments(raw))
+        return GaussianPredictive(*components)
 
     def check(self, y: Tensor, name: str) -> None:
         """Refuse a wrong number of outputs, and integers."""
@@ -111,9 +115,13 @@ class FixedGaussian(Likelihood):
         error = torch.where(there, torch.where(there, y, 0.0) - raw, 0.0)
         return -error.square().sum(-1) / there.sum(-1).clamp(min=1)
 
-    def predictive(self, raw: Tensor) -> Predictive:
+    def components(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """μ alone."""
+        return (raw,)
+
+    def predictive(self, *components: Tensor) -> Predictive:
         """A mixture of Gaussians around the decoder's outputs, all with the fixed σ."""
-        return GaussianPredictive(raw, self.sigma)
+        return GaussianPredictive(*components, self.sigma)
 
     def check(self, y: Tensor, name: str) -> None:
         """Refuse a wrong number of outputs, and integers."""
@@ -140,9 +148,13 @@ class Categorical(Likelihood):
         """Log-probability of the label."""
         return (raw.log_softmax(-1) * self.encode(y, raw.dtype)).sum(-1)
 
-    def predictive(self, raw: Tensor) -> Predictive:
+    def components(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """Log-probabilities of the classes."""
+        return (raw.log_softmax(-1),)
+
+    def predictive(self, *components: Tensor) -> Predictive:
         """A mixture of categorical distributions."""
-        return CategoricalPredictive(raw)
+        return CategoricalPredictive(*components)
 
     def check(self, y: Tensor, name: str) -> None:
         """Refuse labels that are not one integer per point."""

@@ -186,11 +186,11 @@ class CategoricalPredictive(Predictive):
     """A mixture of categorical distributions for each target.
 
     Args:
-        logits: component logits, [K, S, B, T, classes]; normalised or not.
+        log_probs: log-probabilities of the classes under each component, [K, S, B, T, classes].
     """
 
-    def __init__(self, logits: Tensor) -> None:
-        self.log_probs = logits.log_softmax(-1)
+    def __init__(self, log_probs: Tensor) -> None:
+        self.log_probs = log_probs
 
     @property
     def shape(self) -> torch.Size:

@@ -76,9 +76,7 @@ class TestSarcos:
 
     def test_the_whole_file_is_checked_by_its_git_id(self, tmp_path):
         write_sarcos_mat(tmp_path, "sarcos_inv", SARCOS_ROWS)
-        with pytest.raises(
-            ChecksumError, match="expected git 687b7aaa5faf5a9c67fc6655fd59fd8b4539ad55, got "
-        ):
+        with pytest.raises(ChecksumError, match="expected git 687b7aaa5faf5a9c67fc6655fd59fd8b4539ad55,"):
             load_table("sarcos", tmp_path)
 
     def test_with_nothing_there_the_whole_file_is_asked_for(self, tmp_path):
@@ -87,9 +85,7 @@ class TestSarcos:
 
     def test_with_half_an_excerpt_the_other_piece_is_asked_for(self, tmp_path):
         write_sarcos_piece(tmp_path, "a", SARCOS_ROWS)
-        with pytest.raises(
-            MissingDataError, match=r"partial_rows_b\.csv.*as sarcos_inv\.mat, which replaces"
-        ):
+        with pytest.raises(MissingDataError, match=r"partial_rows_b\.csv.*sarcos_inv\.mat, which replaces"):
             load_table("sarcos", tmp_path, verify=False)
 
 
@@ -135,15 +131,13 @@ class TestImages:
         assert len(got.class_names) == 10
         np.testing.assert_array_equal(got.images, images[:, None])
         np.testing.assert_array_equal(got.labels, labels)
-        with pytest.raises(ChecksumError, match="images-idx3-ubyte.gz: expected sha256 .*verify=False"):
+        with pytest.raises(ChecksumError, match=r"images-idx3-ubyte\.gz: expected sha256 .*verify=False"):
             load_images(name, tmp_path, part)
 
     def test_images_without_their_labels(self, tmp_path):
         write_idx(tmp_path / "mnist/t10k-images-idx3-ubyte.gz", np.zeros((3, 28, 28), np.uint8))
         write_idx(tmp_path / "mnist/t10k-labels-idx1-ubyte.gz", np.zeros(2, np.uint8))
-        with pytest.raises(
-            ValueError, match="mnist: expected one label per image, got 2 labels for 3 images"
-        ):
+        with pytest.raises(ValueError, match="expected one label per image, got 2 labels for 3 images"):
             load_images("mnist", tmp_path, "test", verify=False)
 
     def test_cifar10_batches_in_order(self, tmp_path):
@@ -164,9 +158,7 @@ class TestImages:
     def test_a_missing_cifar10_batch_is_named(self, tmp_path):
         for file in (*CIFAR10_TRAIN[:2], *CIFAR10_TRAIN[3:]):
             write(tmp_path / file.path, bytes(3073))
-        with pytest.raises(
-            MissingDataError, match=r"data_batch_3\.bin\.xz.*cifar-10-binary\.tar\.gz.*toronto"
-        ):
+        with pytest.raises(MissingDataError, match=r"data_batch_3\.bin\.xz.*cifar-10-binary\.tar\.gz.*kriz"):
             load_images("cifar10", tmp_path, "train", verify=False)
 
     def test_svhn_whole_before_excerpt(self, tmp_path):
@@ -187,15 +179,11 @@ class TestImages:
 
 class TestNames:
     def test_an_unknown_table(self, tmp_path):
-        with pytest.raises(
-            ValueError, match="unknown table: expected one of sarcos, .*did you mean 'sarcos'\\?"
-        ):
+        with pytest.raises(ValueError, match=r"unknown table: expected one of .*did you mean 'sarcos'\?"):
             load_table("Sarco", tmp_path)
 
     def test_an_unknown_image_set(self, tmp_path):
-        with pytest.raises(
-            ValueError, match="unknown image set: .*got 'cifar-10'; did you mean 'cifar10'\\?"
-        ):
+        with pytest.raises(ValueError, match=r"unknown image set.*got 'cifar-10'; did you mean 'cifar10'\?"):
             load_images("cifar-10", tmp_path, "test")
 
     def test_nothing_close(self, tmp_path):
@@ -249,19 +237,9 @@ class TestRealData:
     def test_mnist(self, real_data):
         train, test = (load_images("mnist", real_data, part) for part in ("train", "test"))
         assert train.images.shape == (60000, 1, 28, 28)
-        assert np.bincount(train.labels).tolist() == [
-            5923,
-            6742,
-            5958,
-            6131,
-            5842,
-            5421,
-            5918,
-            6265,
-            5851,
-            5949,
-        ]
-        assert np.bincount(test.labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+        counts = [np.bincount(images.labels).tolist() for images in (train, test)]
+        assert counts[0] == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+        assert counts[1] == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
         assert train.images.mean() / 255 == pytest.approx(0.1307, abs=5e-5)  # as commonly published
 
     @pytest.mark.parametrize("name", ["fashion-mnist", "kmnist"])
@@ -286,15 +264,5 @@ class TestRealData:
     def test_svhn(self, real_data):
         got = load_images("svhn", real_data, "test")
         assert got.images.shape[1:] == (3, 32, 32)
-        assert np.bincount(got.labels[:10000]).tolist() == [
-            684,
-            1968,
-            1590,
-            1104,
-            964,
-            909,
-            773,
-            767,
-            621,
-            620,
-        ]
+        counts = np.bincount(got.labels[:10000]).tolist()
+        assert counts == [684, 1968, 1590, 1104, 964, 909, 773, 767, 621, 620]

@@ -68,12 +68,10 @@ class TestOpen:
         with pytest.raises(MissingDataError) as caught:
             open_data_file(tmp_path, SPEC)
         message = str(caught.value)
-        for part in (
-            "five.bin, five.bin.gz, five.bin.xz, five.bin.bz2",
-            str(tmp_path / "wizards"),
-            "--data-dir",
-        ):
-            assert part in message
+        assert (
+            f"five.bin, five.bin.gz, five.bin.xz, five.bin.bz2 in {tmp_path / 'wizards'}, got none" in message
+        )
+        assert "--data-dir (or DSVNP_DATA)" in message
         assert message.endswith("Published by A. Author (2000): http://example.org/wizards")
 
 
@@ -126,7 +124,5 @@ class TestChecksum:
     def test_a_damaged_file_is_named(self, tmp_path, suffix, damage):
         path = store(tmp_path, CONTENT, suffix)
         path.write_bytes(damage(path.read_bytes()))
-        with pytest.raises(
-            ChecksumError, match=rf"five.bin{suffix}: expected a complete {suffix} file.*again"
-        ):
+        with pytest.raises(ChecksumError, match=rf"{suffix}: expected a complete {suffix} file.*again"):
             open_data_file(tmp_path, SPEC, verify=False)

@@ -1,6 +1,7 @@
 """Readers: each format as published, and each way it can be wrong."""
 
 import io
+import re
 import struct
 
 import numpy as np
@@ -54,9 +55,7 @@ class TestIdx:
             read_idx(data)
 
     def test_a_header_cut_short(self):
-        with pytest.raises(
-            ValueError, match="expected an idx header of 16 bytes, got 8; the file is cut short"
-        ):
+        with pytest.raises(ValueError, match=r"expected an idx header of 16 bytes, got 8; .* cut short"):
             read_idx(b"\0\0\x08\x03\0\0\0\x01")
 
     @pytest.mark.parametrize("change", [-1, 1])
@@ -78,9 +77,7 @@ class TestCifar10:
 
     @pytest.mark.parametrize("size", [0, 3072, 3074])
     def test_the_wrong_size(self, size):
-        with pytest.raises(
-            ValueError, match=f"expected a multiple of 3073 bytes.*got {size}; .*binary version"
-        ):
+        with pytest.raises(ValueError, match=f"a multiple of 3073 bytes.*got {size}; .*binary version"):
             read_cifar10_batch(bytes(size))
 
     def test_a_label_out_of_range(self):
@@ -105,9 +102,7 @@ class TestSvhn:
         self.check(*read_svhn_npy(as_npy(self.images), as_npy(np.array([1, 9, 0, 2], np.uint8))))
 
     def test_images_and_labels_of_different_number(self):
-        with pytest.raises(
-            ValueError, match=r"expected 3 SVHN images .*got an array \[4, 32, 32, 3\] of uint8"
-        ):
+        with pytest.raises(ValueError, match=r"expected 3 SVHN images .*got an array \[4, 32, 32, 3\]"):
             read_svhn_npy(as_npy(self.images), as_npy(np.zeros(3, np.uint8)))
 
     def test_images_that_are_not_bytes(self):
@@ -135,9 +130,7 @@ class TestCsv:
         assert read_csv_matrix("a,b\n")[1].shape == (0, 2)
 
     def test_a_word_is_named_by_line_and_column(self):
-        with pytest.raises(
-            ValueError, match="line 3, attribute 'b': expected a number or \\?, got 'x'; remove"
-        ):
+        with pytest.raises(ValueError, match=r"line 3, attribute 'b': expected a number or \?, got 'x'"):
             read_csv_matrix("a,b\n1,2\n3,x\n")
 
     def test_a_short_row_is_named_by_line(self):
@@ -167,9 +160,7 @@ class TestArff:
 
     @pytest.mark.parametrize("kind", ["string", "{low,high}", "date 'yyyy'", "{}", "", "numerical"])
     def test_an_attribute_that_is_not_numeric(self, kind):
-        with pytest.raises(
-            ValueError, match=rf"line 2: expected attribute 'a b' to be numeric.*got '?\"?{kind}"
-        ):
+        with pytest.raises(ValueError, match=f"line 2: expected attribute 'a b' .*{re.escape(repr(kind))}"):
             read_arff(f"@relation r\n@attribute 'a b' {kind}\n@data\n")
 
     def test_a_value_that_is_not_a_number(self):
@@ -178,13 +169,11 @@ class TestArff:
 
     @pytest.mark.parametrize("row", ["1", "1,2,3", "{0 1}"])
     def test_a_row_of_the_wrong_length(self, row):
-        with pytest.raises(ValueError, match="line 5: expected 2 values, .*rows must be dense"):
+        with pytest.raises(ValueError, match=r"line 5: expected 2 values, .*rows must be dense"):
             read_arff(f"@attribute a real\n@attribute b real\n@data\n1,2\n{row}\n")
 
     def test_a_header_line_of_another_kind(self):
-        with pytest.raises(
-            ValueError, match="line 2: expected @relation, @attribute or @data in ARFF, got '1,2'"
-        ):
+        with pytest.raises(ValueError, match=r"line 2: expected @relation, @attribute or .*, got '1,2'"):
             read_arff("@attribute a real\n1,2\n")
 
     def test_no_data(self):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar, final
 
 import torch
@@ -135,13 +136,13 @@ class NeuralProcess(nn.Module, ABC):
                 A points axis of size 1 serves all targets with the same draw.
             deterministic: put each latent at its mean instead (Sec. 3.3); one component.
             generator: where noise is drawn from.
-            chunk: number of points, over all tasks and draws of z_G, decoded at once.
+            chunk: number of targets, over all tasks, decoded at once.
             validate: look at the values of the task first.
         """
+        task = replace(task, y_target=None)
         self._check(task, num_global, num_local, validate)
         if deterministic:
             noise = {}
-        step = max(1, chunk // task.num_tasks)
 
         def draw(num_targets: int, local: bool) -> dict[str, Tensor]:
             """Draw what all targets share (once), or what each of some targets has of its own."""
@@ -149,22 +150,22 @@ class NeuralProcess(nn.Module, ABC):
             wanted = {name: shape for name, shape in shapes.items() if (name == "local") is local}
             return draw_noise(wanted, task.x_target, generator)
 
+        step = max(1, chunk // task.num_tasks)
+        whole: list[Tensor] = []
         with _evaluating(self):
             common = dict(noise) if noise is not None else draw(0, local=False)
             summary = self.summarise(task, common)
-            raw: Tensor | None = None
-            for start in range(0, max(task.num_targets, 1), step):
+            for start in range(0, task.num_targets, step):
                 x = task.x_target[:, start : start + step]
                 own = draw(x.shape[1], local=True) if noise is None else _noise_of(noise, task, start, step)
-                out = self.decode(summary, x, {**common, **own})
-                if x.shape[1] == task.num_targets:
-                    raw = out
-                else:
-                    if raw is None:  # filled in place: concatenating at the end would need it all twice
-                        raw = out.new_empty(*out.shape[:-2], task.num_targets, out.shape[-1])
-                    raw[..., start : start + step, :] = out
-        assert raw is not None
-        return self.likelihood.predictive(raw)
+                parts = self.likelihood.components(self.decode(summary, x, {**common, **own}))
+                if not whole:  # filled in place: concatenating at the end would need it all twice
+                    whole = [
+                        part.new_empty(*part.shape[:-2], task.num_targets, part.shape[-1]) for part in parts
+                    ]
+                for target, part in zip(whole, parts, strict=True):
+                    target[..., start : start + step, :] = part
+        return self.likelihood.predictive(*whole)
 
     @final
     def draw_noise(
