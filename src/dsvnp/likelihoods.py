@@ -121,7 +121,7 @@ class FixedGaussian(Likelihood):
 
     def predictive(self, *components: Tensor) -> Predictive:
         """A mixture of Gaussians around the decoder's outputs, all with the fixed σ."""
-        return GaussianPredictive(*components, self.sigma)
+        return GaussianPredictive(components[0], self.sigma)
 
     def check(self, y: Tensor, name: str) -> None:
         """Refuse a wrong number of outputs, and integers."""

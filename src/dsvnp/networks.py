@@ -24,18 +24,19 @@ class ConcatLinear(nn.Module):
     """A linear layer of the concatenation of its inputs, computed without concatenating.
 
     W [a, b] = W_a a + W_b b, so that an input with fewer axes (z_G, one per task) is projected once and
-    broadcast, not once per point.
+    broadcast, not once per point. The parts of W are parameters of their own, so that each is contiguous;
+    together they start out as `nn.Linear` of the concatenation does.
     """
 
     def __init__(self, dims_in: Sequence[int], dim_out: int) -> None:
         super().__init__()
-        self.dims_in = tuple(dims_in)
-        self.linear = nn.Linear(sum(dims_in), dim_out)
+        bound = 1 / math.sqrt(sum(dims_in))
+        self.weights = nn.ParameterList(torch.empty(dim_out, dim).uniform_(-bound, bound) for dim in dims_in)
+        self.bias = nn.Parameter(torch.empty(dim_out).uniform_(-bound, bound))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        weights = self.linear.weight.split(self.dims_in, dim=1)
-        out = F.linear(inputs[0], weights[0], self.linear.bias)
-        for value, weight in zip(inputs[1:], weights[1:], strict=True):
+        out = F.linear(inputs[0], self.weights[0], self.bias)
+        for value, weight in zip(inputs[1:], list(self.weights)[1:], strict=True):
             out = out + F.linear(value, weight)
         return out
 

@@ -58,7 +58,7 @@ class AttnNP(NeuralProcess):
         z_attn = self.attention(x, x, self.value_encoder(x, y), task.in_context)  # [B, T, Z]
         raw = self.decoder(x, z_attn, z[:, None, :, None])  # [K, 1, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, task.y_target)
-        return Draws(log_likelihood, task.mask_target, q_global=q, p_global=p, z_global=z)
+        return Draws(log_likelihood, self.counted(task), q_global=q, p_global=p, z_global=z)
 
     def summarise(self, task: Task, noise: Noise) -> _Summary:
         """Keys and values of the context, and draws of z_G from p(z_G | C)."""

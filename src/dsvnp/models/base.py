@@ -41,6 +41,7 @@ class NeuralProcess(nn.Module, ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    scores_context: ClassVar[bool] = True  # whether the objective is about the context's points as well
 
     def __init__(self, arch: Architecture, embedding: nn.Module | None = None) -> None:
         super().__init__()
@@ -166,6 +167,17 @@ class NeuralProcess(nn.Module, ABC):
                 for target, part in zip(whole, parts, strict=True):
                     target[..., start : start + step, :] = part
         return self.likelihood.predictive(*whole)
+
+    def forward(self, task: Task, *args: Any, **kwargs: Any) -> Bound:
+        """The objective, so that `torch.func.functional_call` reaches it."""
+        return self.objective(task, *args, **kwargs)
+
+    @final
+    def counted(self, task: Task) -> Tensor:
+        """Which target points the objective is about, [B, T]; needs no forward pass."""
+        if self.scores_context or task.in_context is None:
+            return task.mask_target
+        return task.mask_target & ~task.in_context
 
     @final
     def draw_noise(

@@ -23,6 +23,7 @@ class CNP(NeuralProcess):
 
     name = "cnp"
     summary = "conditional neural process: a deterministic mean of the embedded context, no latent variable"
+    scores_context = False  # in CNP alone the target set leaves the context out (Sec. 2, footnote)
 
     def _build(self, embedding: nn.Module | None) -> None:
         self.embed = Embeddings(self.arch, self.likelihood.dim_encoded, embedding)
@@ -37,14 +38,14 @@ class CNP(NeuralProcess):
         return {}
 
     def draws(self, task: Task, noise: Noise) -> Draws:
-        """Score the targets outside the context, which alone count (PROTOCOLS)."""
+        """Score the targets outside the context."""
         assert task.y_target is not None and task.in_context is not None
         x = self.embed.x(task.x_target)
         y = self.embed.y(self.likelihood.encode(task.y_target, x.dtype))
         r = self.aggregate(self.encoder(x, y), task.in_context)  # [B, H]
         raw = self.decoder(x, r[:, None])[None, None]  # [1, 1, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, task.y_target)
-        return Draws(log_likelihood, counted=task.mask_target & ~task.in_context)
+        return Draws(log_likelihood, self.counted(task))
 
     def summarise(self, task: Task, noise: Noise) -> Tensor:
         """r_C, [B, 1, H]."""

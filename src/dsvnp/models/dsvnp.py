@@ -57,7 +57,7 @@ class DSVNP(NeuralProcess):
         raw = self.decoder(x, z_task[:, None], z_local)  # [K, S, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, task.y_target)
         return Draws(
-            log_likelihood, task.mask_target, q_global, p_global, z_global, q_local, p_local, z_local
+            log_likelihood, self.counted(task), q_global, p_global, z_global, q_local, p_local, z_local
         )
 
     def summarise(self, task: Task, noise: Noise) -> Tensor:

@@ -47,7 +47,7 @@ class Feedforward(NeuralProcess):
         """Score all points; neither network reads the context."""
         assert task.y_target is not None
         raw = self.decode(None, task.x_target, noise)
-        return Draws(self.likelihood.log_prob(raw, task.y_target), task.mask_target)
+        return Draws(self.likelihood.log_prob(raw, task.y_target), self.counted(task))
 
     def summarise(self, task: Task, noise: Noise) -> None:
         """Nothing: the context is not read."""

@@ -43,7 +43,7 @@ class NP(NeuralProcess):
         z = q.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         raw = self.decoder(x, z[:, None, :, None])  # [K, 1, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, task.y_target)
-        return Draws(log_likelihood, task.mask_target, q_global=q, p_global=p, z_global=z)
+        return Draws(log_likelihood, self.counted(task), q_global=q, p_global=p, z_global=z)
 
     def summarise(self, task: Task, noise: Noise) -> Tensor:
         """Draws of z_G from p(z_G | C), [K, 1, B, 1, Z]."""
