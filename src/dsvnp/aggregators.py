@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dsvnp.naming import lookup
@@ -35,6 +36,7 @@ class TopK(nn.Module):
         self.k = k
 
     def forward(self, r: Tensor, mask: Tensor) -> Tensor:
+        r, mask = _reducible(r, mask)
         count = mask.sum(-1)[..., None, None]
         ranked = torch.where(mask.unsqueeze(-1), r, -math.inf).sort(dim=-2, descending=True).values
         rank = (torch.clamp(count, max=self.k) - 1).clamp(min=0)
@@ -46,6 +48,7 @@ class Max(nn.Module):
     """max_i r_i (Eq. A.4)."""
 
     def forward(self, r: Tensor, mask: Tensor) -> Tensor:
+        r, mask = _reducible(r, mask)
         largest = torch.where(mask.unsqueeze(-1), r, -math.inf).amax(-2)
         return torch.where(mask.any(-1, keepdim=True), largest, 0.0)
 
@@ -54,6 +57,7 @@ class Min(nn.Module):
     """min_i r_i (Eq. A.4)."""
 
     def forward(self, r: Tensor, mask: Tensor) -> Tensor:
+        r, mask = _reducible(r, mask)
         smallest = torch.where(mask.unsqueeze(-1), r, math.inf).amin(-2)
         return torch.where(mask.any(-1, keepdim=True), smallest, 0.0)
 
@@ -74,6 +78,11 @@ class Pairwise(nn.Module):
         both = (mask.unsqueeze(-1) & mask.unsqueeze(-2)).unsqueeze(-1)
         total = torch.where(both, pairs, 0.0).sum((-3, -2))
         return total / mask.sum(-1, keepdim=True).square().clamp(min=1)
+
+
+def _reducible(r: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Give a set of no slots an empty one, since torch refuses to take an extreme over none."""
+    return (r, mask) if r.shape[-2] else (F.pad(r, (0, 0, 0, 1)), F.pad(mask, (0, 1)))
 
 
 AGGREGATORS: dict[str, Callable[[int], nn.Module]] = {
@@ -98,12 +107,9 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tenso
     Written out because a fully masked row is NaN in one API of torch and uniform in another.
     """
     scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])  # [..., T, N]
-    filled = mask.unsqueeze(-2)  # [..., 1, N]
-    scores = torch.where(filled, scores, -math.inf)
-    # The largest score of an empty row is -inf; 0 in its place keeps exp(-inf - 0) = 0.
-    top = scores.amax(-1, keepdim=True).detach()
-    weights = torch.exp(scores - torch.where(top.isinf(), 0.0, top))
-    weights = weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+    # A softmax over -inf alone would be NaN: an empty set keeps its scores, and its values are all zero.
+    kept = (mask | ~mask.any(-1, keepdim=True)).unsqueeze(-2)  # [..., 1, N]
+    weights = torch.where(kept, scores, -math.inf).softmax(-1)
     return weights @ torch.where(mask.unsqueeze(-1), values, 0.0)
 
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dsvnp.gaussian import gaussian_log_prob
+from dsvnp.networks import full_precision
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
 
@@ -66,7 +67,7 @@ class Gaussian(Likelihood):
 
     def components(self, raw: Tensor) -> tuple[Tensor, ...]:
         """μ and σ."""
-        mean, raw_scale = raw.chunk(2, dim=-1)
+        mean, raw_scale = full_precision(raw).chunk(2, dim=-1)
         return mean, self.floor + (1 - self.floor) * F.softplus(raw_scale)
 
     def encode(self, y: Tensor, dtype: torch.dtype) -> Tensor:
@@ -112,12 +113,12 @@ class FixedGaussian(Likelihood):
     def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
         """−mean over the outputs that are there of (y − μ)²."""
         there = ~torch.isnan(y)
-        error = torch.where(there, torch.where(there, y, 0.0) - raw, 0.0)
+        error = torch.where(there, torch.where(there, y, 0.0) - full_precision(raw), 0.0)
         return -error.square().sum(-1) / there.sum(-1).clamp(min=1)
 
     def components(self, raw: Tensor) -> tuple[Tensor, ...]:
         """μ alone."""
-        return (raw,)
+        return (full_precision(raw),)
 
     def predictive(self, *components: Tensor) -> Predictive:
         """A mixture of Gaussians around the decoder's outputs, all with the fixed σ."""
@@ -146,11 +147,12 @@ class Categorical(Likelihood):
 
     def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
         """Log-probability of the label."""
-        return (raw.log_softmax(-1) * self.encode(y, raw.dtype)).sum(-1)
+        log_probs = full_precision(raw).log_softmax(-1)
+        return (log_probs * self.encode(y, log_probs.dtype)).sum(-1)
 
     def components(self, raw: Tensor) -> tuple[Tensor, ...]:
         """Log-probabilities of the classes."""
-        return (raw.log_softmax(-1),)
+        return (full_precision(raw).log_softmax(-1),)
 
     def predictive(self, *components: Tensor) -> Predictive:
         """A mixture of categorical distributions."""

@@ -97,7 +97,7 @@ class GaussianHead(nn.Module):
         self.scale = scale
 
     def forward(self, representation: Tensor) -> DiagonalGaussian:
-        mean, raw = self.linear(representation).chunk(2, dim=-1)
+        mean, raw = full_precision(self.linear(representation)).chunk(2, dim=-1)
         scale = raw.exp() if self.scale == "exp" else 0.1 + 0.9 * torch.sigmoid(raw)
         return DiagonalGaussian(mean, scale)
 
@@ -206,6 +206,11 @@ def max_pool(images: Tensor) -> Tensor:
 def over_images(function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
     """Apply a function of [N, channels, height, width] under any leading axes."""
     return function(h.reshape(-1, *h.shape[-3:])).unflatten(0, h.shape[:-3])
+
+
+def full_precision(value: Tensor) -> Tensor:
+    """Leave bfloat16, where autocast put a network's output into it: distributions need their digits."""
+    return value.float() if value.dtype == torch.bfloat16 else value
 
 
 def drop(h: Tensor, rate: float, uniforms: Iterator[Tensor]) -> Tensor:

@@ -53,10 +53,11 @@ class Task:
                 f"x_context has {self.x_context.shape[-1]} features but x_target has "
                 f"{self.x_target.shape[-1]}; both must be made of the same inputs"
             )
-        if self.in_context is not None and self.in_context.shape != self.mask_target.shape:
+        flags = self.in_context
+        if flags is not None and (flags.shape != self.mask_target.shape or flags.dtype != torch.bool):
             raise ValueError(
-                f"in_context has shape {tuple(self.in_context.shape)}, expected one flag per target slot, "
-                f"{tuple(self.mask_target.shape)}"
+                f"in_context must be boolean of shape {tuple(self.mask_target.shape)}, got {flags.dtype} "
+                f"{tuple(flags.shape)}; pass one flag per target slot"
             )
 
     @classmethod
@@ -144,7 +145,7 @@ class Task:
         return Task(**moved)
 
     def check(self) -> None:
-        """Refuse values that would turn into nonsense later: non-finite x, infinite y, no target at all."""
+        """Refuse values that would turn into nonsense later: non-finite x, infinite y, misplaced flags."""
         for name in ("x_context", "x_target"):
             value = getattr(self, name)
             if not torch.isfinite(value).all():
@@ -164,6 +165,12 @@ class Task:
             task = int((~self.mask_target.any(dim=1)).nonzero()[0].item())
             raise ValueError(
                 f"mask_target leaves task {task} without a target; keep at least one point per task"
+            )
+        if self.in_context is not None and (flagged := self.in_context & ~self.mask_target).any():
+            where = tuple(flagged.nonzero()[0].tolist())
+            raise ValueError(
+                f"in_context flags the empty slot {where} (task, point), which would be read as context; "
+                "flag filled targets only"
             )
 
 

@@ -62,6 +62,11 @@ class Architecture:
         for name in ("dim_x", "dim_y", "dim_latx", "dim_lat"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.dim_laty is not None and self.dim_laty < 1:
+            raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
+        for name in ("embed_x_hidden", "encoder", "decoder"):
+            if any(size < 1 for size in getattr(self, name)):
+                raise ValueError(f"{name} must hold sizes of at least 1, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
         if self.posterior not in ("target", "context"):

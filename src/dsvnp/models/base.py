@@ -151,7 +151,7 @@ class NeuralProcess(nn.Module, ABC):
             wanted = {name: shape for name, shape in shapes.items() if (name == "local") is local}
             return draw_noise(wanted, task.x_target, generator)
 
-        step = max(1, chunk // task.num_tasks)
+        step = max(1, chunk // max(1, task.num_tasks))
         whole: list[Tensor] = []
         with _evaluating(self):
             common = dict(noise) if noise is not None else draw(0, local=False)
@@ -204,11 +204,18 @@ class NeuralProcess(nn.Module, ABC):
                 "pass the inputs it was trained on"
             )
         self.likelihood.check(task.y_context, "y_context")
+        if task.y_target is not None:
+            self.likelihood.check(task.y_target, "y_target")
         if validate:
+            dtype = next(self.parameters()).dtype
+            if task.x_target.dtype != dtype:
+                raise ValueError(
+                    f"x is {task.x_target.dtype} but the model computes in {dtype}; pass x.to({dtype}), "
+                    "or convert the model"
+                )
             task.check()
             self.likelihood.check_values(task.y_context, task.mask_context, "y_context")
             if task.y_target is not None:
-                self.likelihood.check(task.y_target, "y_target")
                 self.likelihood.check_values(task.y_target, task.mask_target, "y_target")
 
 
@@ -244,9 +251,10 @@ def _noise_of(noise: Noise, task: Task, start: int, step: int) -> dict[str, Tens
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode (batch norm) for a while."""
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
-    finally:
-        model.train(training)
+    finally:  # each as it was: a user may have frozen a part
+        for module, training in modes:
+            module.training = training

@@ -1,0 +1,124 @@
+"""Cluster: how a fleet is spread over the processes of `torchrun`, and the little they say to each other.
+
+Two ways, both through `torch.distributed` alone:
+
+    replicas   each rank trains its own share of the replicas; nothing is exchanged but results
+    data       every rank holds the same replicas and a part of each batch; one all_reduce sums gradients
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dsvnp.naming import lookup
+from dsvnp.task import Task
+
+TASK_AXIS = {"global": 1, "local": 2}  # where noise has its tasks; dropout has them at 1 as well
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """This process among the others.
+
+    Attributes:
+        rank: number of this process.
+        size: number of processes.
+        mode: "replicas" or "data".
+    """
+
+    rank: int = 0
+    size: int = 1
+    mode: str = "replicas"
+
+    def __post_init__(self) -> None:
+        lookup(self.mode, {"replicas": 0, "data": 0}, "way to spread a fleet")
+
+    @classmethod
+    def from_environment(cls, mode: str = "replicas", backend: str | None = None) -> Cluster:
+        """Join the processes that `torchrun` started; one process alone if it did not."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size == 1:
+            return cls(mode=mode)
+        if not dist.is_initialized():
+            dist.init_process_group(backend or ("nccl" if torch.cuda.is_available() else "gloo"))
+        return cls(dist.get_rank(), size, mode)
+
+    @property
+    def writes(self) -> bool:
+        """Whether this is the one process that writes files and progress."""
+        return self.rank == 0
+
+    @property
+    def splits_data(self) -> bool:
+        """Whether each batch is split over several processes."""
+        return self.mode == "data" and self.size > 1
+
+    @property
+    def splits_replicas(self) -> bool:
+        """Whether the replicas are split over several processes."""
+        return self.mode == "replicas" and self.size > 1
+
+    def share(self, count: int, rank: int | None = None) -> range:
+        """Which of `count` replicas a rank holds: contiguous, as even as can be."""
+        if not self.splits_replicas:
+            return range(count)
+        rank = self.rank if rank is None else rank
+        return range(count * rank // self.size, count * (rank + 1) // self.size)
+
+    def my_part(self, task: Task, noise: Mapping[str, Tensor]) -> tuple[Task, dict[str, Tensor]]:
+        """Take this rank's tasks of the joint batch, and their noise."""
+        if not self.splits_data:
+            return task, dict(noise)
+        if task.num_tasks % self.size:
+            raise ValueError(
+                f"a batch of {task.num_tasks} tasks cannot be split over {self.size} processes; "
+                f"choose a batch size that is a multiple of {self.size}"
+            )
+        count = task.num_tasks // self.size
+        start = count * self.rank
+        mine = {name: value[start : start + count] for name, value in task.tensors().items()}
+        part = {name: value.narrow(TASK_AXIS.get(name, 1), start, count) for name, value in noise.items()}
+        return Task(**mine), part
+
+    def all_reduce(self, *tensors: Tensor) -> None:
+        """Sum tensors over the ranks in place, if these hold parts of one batch."""
+        if self.splits_data:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+
+    def average(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Average floating-point tensors over ranks that hold parts of one batch (batch norm's statistics)."""
+        self.all_reduce(*(value for value in tensors.values() if value.is_floating_point()))
+        shared = self.size if self.splits_data else 1
+        return {k: v / shared if v.is_floating_point() else v for k, v in tensors.items()}
+
+    def gather(self, tensors: Mapping[str, Tensor], counts: Sequence[int]) -> dict[str, Tensor]:
+        """Collect tensors with a replica axis from all ranks, in order, on the rank that writes.
+
+        Args:
+            tensors: this rank's, each [R of this rank, ...]; a 0-d tensor is the same everywhere.
+            counts: replicas of each rank.
+        """
+        if not self.splits_replicas:
+            return dict(tensors)
+        out = {}
+        for name in sorted(tensors):
+            value = tensors[name].contiguous()
+            if value.ndim == 0:
+                out[name] = value
+            elif self.rank:
+                dist.send(value.cpu() if dist.get_backend() == "gloo" else value, 0)
+            else:
+                parts = [value]
+                for rank, count in enumerate(counts[1:], start=1):
+                    part = torch.empty(count, *value.shape[1:], dtype=value.dtype, device=value.device)
+                    dist.recv(part, rank)
+                    parts.append(part)
+                out[name] = torch.cat(parts)
+        return out

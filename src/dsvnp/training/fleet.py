@@ -1,0 +1,327 @@
+"""Fleet: R replicas of a model trained in one step, compiled and captured as one CUDA graph where there is one.
+
+These networks are tiny, so that a step is launch overhead rather than arithmetic; ten replicas (seeds, folds, values
+of β) cost little more than one. The state is a dictionary of tensors with a replica axis in front, updated in place:
+a captured graph goes on working on the same memory after a checkpoint is restored into it.
+
+Each replica draws its data and noise from a generator of its own, outside `vmap`, so that a fleet of R gives what R
+single runs with the same seeds give.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import torch
+from torch import Tensor
+
+from dsvnp.data.base import TaskSource
+from dsvnp.models.base import NeuralProcess
+from dsvnp.training.distributed import Cluster
+from dsvnp.training.settings import Settings
+from dsvnp.training.step import STOP_REASONS, TERMS, StepPlan, Tensors, make_step
+
+
+class Fleet:
+    """R replicas of one model and the state of their training.
+
+    Args:
+        make: makes a model; called once per replica, with torch's generator seeded by the replica's seed.
+        source: where tasks come from; one for all, or one for each replica (folds).
+        seeds: a seed for each replica.
+        settings: how to train.
+        device: where.
+        cluster: this process among others.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], NeuralProcess],
+        source: TaskSource | Sequence[TaskSource],
+        seeds: Sequence[int],
+        settings: Settings,
+        device: torch.device | str = "cpu",
+        cluster: Cluster | None = None,
+    ) -> None:
+        if not seeds:
+            raise ValueError("a fleet needs at least one seed; pass one for each replica")
+        self.cluster = cluster or Cluster()
+        self.settings = settings
+        self.device = torch.device(device)
+        self.all_seeds = tuple(int(seed) for seed in seeds)
+        self.share = self.cluster.share(len(self.all_seeds))
+        self.seeds = tuple(self.all_seeds[i] for i in self.share)
+        if not self.seeds:
+            raise ValueError(f"{len(seeds)} replicas are too few for {self.cluster.size} processes")
+        self.sources = self._my_sources(source)
+        models = [_seeded(make, seed).to(self.device, settings.dtype) for seed in self.seeds]
+        self.model = models[0].train()
+        self.generators = [self._generator(seed, "noise") for seed in self.seeds]
+        self.static = (
+            self._stack([s.static() for s in self.sources]) if len(self.sources) > 1 else self._first()
+        )
+        self.pool: Tensors = {}
+        self._pool_index = -1
+        self.num_steps_taken = 0
+        self._refresh()
+        self.plan = self._plan()
+        self.state = self._initial_state(models)
+        rows = len(self.seeds)
+        self._normal = torch.empty(rows, self.plan.normal.size, dtype=settings.dtype, device=self.device)
+        self._uniform = torch.empty(rows, self.plan.uniform.size, dtype=settings.dtype, device=self.device)
+        self._step: Callable[[], None] | None = None
+
+    # --- stepping ---
+
+    def step(self) -> None:
+        """Take one step with every replica that is on."""
+        self._refresh()
+        if self._step is None:
+            self._step = self._prepare()
+        self._step()
+        self.num_steps_taken += 1
+
+    def _run(self, function: Callable[..., None]) -> None:
+        """Draw noise, one generator a replica, and call a step function."""
+        for generator, normal, uniform in zip(self.generators, self._normal, self._uniform, strict=True):
+            normal.normal_(generator=generator)
+            uniform.uniform_(generator=generator)
+        function(self.state, self.static, self.pool, self._normal, self._uniform)
+
+    def _prepare(self) -> Callable[[], None]:
+        """Make the step function: compiled and captured where asked for and possible, else as it is."""
+        cuda = self.device.type == "cuda"
+        plain = make_step(self.plan, compile=False)
+        function = plain
+        if cuda if self.settings.compile is None else self.settings.compile:
+            torch._dynamo.reset()  # what an earlier fleet compiled counts against this one's limit
+            compiled = make_step(self.plan, compile=True)
+            try:
+                self._try(compiled)
+                function = compiled
+            except (
+                Exception
+            ) as error:  # whatever a compiler may raise: no C++ compiler, an operation it lacks
+                reason = str(error).strip().split("\n")[0]
+                warnings.warn(f"training goes on uncompiled: {type(error).__name__}: {reason}", stacklevel=2)
+        capture = cuda and not self.cluster.splits_data
+        if capture if self.settings.capture is None else (self.settings.capture and capture):
+            return self._capture(function)
+        return lambda: self._run(function)
+
+    def _capture(self, function: Callable[..., None]) -> Callable[[], None]:
+        """Record the whole step as one CUDA graph."""
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._try(function)
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph):
+            self._run(function)
+        return graph.replay
+
+    def _try(self, function: Callable[..., None]) -> None:
+        """Take a step and undo it: state and generators are as before."""
+        before = {name: value.clone() for name, value in self.state.items()}
+        states = [generator.get_state() for generator in self.generators]
+        try:
+            self._run(function)
+        finally:
+            for name, value in before.items():
+                self.state[name].copy_(value)
+            for generator, state in zip(self.generators, states, strict=True):
+                generator.set_state(state)
+
+    def _refresh(self) -> None:
+        """Draw the pool of the current step, if it is not there yet."""
+        every = self.sources[0].refresh_every
+        index = self.num_steps_taken // every
+        if index == self._pool_index:
+            return
+        self._pool_index = index
+        for row, seed in enumerate(self.seeds):
+            generator = self._generator(seed, f"pool {index}")
+            for name, value in self.sources[row % len(self.sources)].pool(generator, self.device).items():
+                if name not in self.pool:
+                    self.pool[name] = value.new_empty(len(self.seeds), *value.shape)
+                self.pool[name][row].copy_(value)  # in place: a captured graph reads this memory
+
+    # --- results ---
+
+    @property
+    def active(self) -> list[bool]:
+        """Which replicas are still training."""
+        return [bool(on) for on in self.state["active"].tolist()]
+
+    def read_metrics(self) -> dict[str, Tensor]:
+        """Mean of each term of the bound since the last reading, by replica [R]; starts the next mean."""
+        steps = self.state["metric_steps"]
+        means = self.state["metrics"] / steps.clamp(min=1).unsqueeze(1)
+        out = {name: means[:, i].clone() for i, name in enumerate(TERMS)}
+        self.state["metrics"].zero_()
+        steps.zero_()
+        return out
+
+    def stopped(self) -> dict[int, tuple[int, str]]:
+        """Replicas that a non-finite number stopped: the step, and the term it was in, by index."""
+        steps, reasons = self.state["stop_step"].tolist(), self.state["stop_reason"].tolist()
+        return {
+            row: (step, STOP_REASONS[reason])
+            for row, (step, reason) in enumerate(zip(steps, reasons, strict=True))
+            if step >= 0
+        }
+
+    def replica(self, row: int, best: bool = False) -> NeuralProcess:
+        """A copy of one replica as a model of its own, in evaluation mode.
+
+        Args:
+            row: which one.
+            best: with the weights of its best validation instead of the latest; the latest if there was none.
+        """
+        prefix = "best." if best and bool(self.state["best_metric"][row].isfinite()) else ""
+        model = copy.deepcopy(self.model)
+        named = self.plan.layout.unflatten(self.state[f"{prefix}params"][row])
+        named |= {name: self.state[f"{prefix}buffers.{name}"][row] for name, _ in model.named_buffers()}
+        model.load_state_dict(named)
+        return model.eval()
+
+    def note_validation(self, metric: Tensor) -> None:
+        """Keep the weights of replicas whose metric is their lowest so far; stop those out of patience.
+
+        Args:
+            metric: one value per replica, the lower the better, [R].
+        """
+        state = self.state
+        better = state["active"] & (metric < state["best_metric"])
+        state["best_metric"].copy_(torch.where(better, metric, state["best_metric"]))
+        state["waited"].copy_(torch.where(better, 0, state["waited"] + state["active"].long()))
+        for name in [n for n in state if n.startswith("best.")]:
+            latest = state[name.removeprefix("best.")]
+            keep = better.view(-1, *[1] * (latest.ndim - 1))
+            state[name].copy_(torch.where(keep, latest, state[name]))
+        if self.settings.patience:
+            state["active"].logical_and_(state["waited"] < self.settings.patience)
+
+    def describe(self) -> dict[str, object]:
+        """What this run is, for a checkpoint to be compared with: the model, its sizes, settings and seeds."""
+        return {
+            "model": self.model.name,
+            "architecture": asdict(self.model.arch),
+            "settings": self.settings.to_dict(),
+            "seeds": list(self.all_seeds),
+        }
+
+    # --- making ---
+
+    def _my_sources(self, source: TaskSource | Sequence[TaskSource]) -> list[TaskSource]:
+        """One source for all, or this rank's share of one for each replica."""
+        if isinstance(source, TaskSource):
+            return [source]
+        if len(source) != len(self.all_seeds):
+            raise ValueError(
+                f"got {len(source)} sources for {len(self.all_seeds)} replicas; pass one each, or one for all"
+            )
+        return [source[i] for i in self.share]
+
+    def _first(self) -> Tensors:
+        """Static tensors of the one source that all replicas share."""
+        return {name: value.to(self.device) for name, value in self.sources[0].static().items()}
+
+    def _stack(self, tensors: list[Tensors]) -> Tensors:
+        """Static tensors of one source a replica, stacked."""
+        for name, value in tensors[0].items():
+            shapes = {tuple(each[name].shape) for each in tensors}
+            if len(shapes) > 1:
+                raise ValueError(
+                    f"the sources of a fleet differ in the shape of {name!r}: {sorted(shapes)}; "
+                    "give each replica as many rows"
+                )
+            del value
+        return {name: torch.stack([each[name] for each in tensors]).to(self.device) for name in tensors[0]}
+
+    def _plan(self) -> StepPlan:
+        """Look at one batch, refuse it if it is bad, and plan the step."""
+        source, per_replica = self.sources[0], len(self.sources) > 1
+        static = {k: v[0] for k, v in self.static.items()} if per_replica else self.static
+        uniforms = {
+            name: torch.zeros(shape, dtype=self.settings.dtype, device=self.device)
+            for name, shape in source.uniform_shapes().items()
+        }
+        step = torch.zeros((), dtype=torch.int64, device=self.device)
+        example = source.batch({**static, **{k: v[0] for k, v in self.pool.items()}}, uniforms, step)
+        with torch.no_grad():  # the model's own checks say what is wrong with a batch
+            copy.deepcopy(self.model).eval().objective(example)
+        return StepPlan.make(self.model, source, example, self.settings, self.cluster, per_replica)
+
+    def _initial_state(self, models: Sequence[NeuralProcess]) -> Tensors:
+        """Parameters, moments, scalars and bookkeeping, each with the replica axis first."""
+        settings, rows, total = self.settings, len(self.seeds), len(self.all_seeds)
+        params = torch.stack([self.plan.layout.flatten(dict(m.named_parameters())) for m in models])
+
+        def scalars(name: str) -> Tensor:
+            values = settings.per_replica(name, total)
+            return torch.tensor([values[i] for i in self.share], dtype=settings.dtype, device=self.device)
+
+        def full(value: float, *shape: int, dtype: torch.dtype = settings.dtype) -> Tensor:
+            return torch.full((rows, *shape), value, dtype=dtype, device=self.device)
+
+        state = {
+            "params": params,
+            "m": torch.zeros_like(params),
+            "v": torch.zeros_like(params),
+            "step": torch.zeros((), dtype=torch.int64, device=self.device),
+            "active": full(1, dtype=torch.bool),
+            "learning_rate": scalars("learning_rate"),
+            "beta_local": scalars("beta_local"),
+            "beta_global": scalars("beta_global"),
+            "log_multipliers": full(0, 2),
+            "metrics": full(0, len(TERMS)),
+            "metric_steps": full(0),
+            "stop_step": full(-1, dtype=torch.int64),
+            "stop_reason": full(0, dtype=torch.int64),
+            "best_metric": full(float("inf")),
+            "waited": full(0, dtype=torch.int64),
+        }
+        for name, _ in self.model.named_buffers():
+            state[f"buffers.{name}"] = torch.stack([dict(m.named_buffers())[name] for m in models]).clone()
+        if settings.validate_every:
+            for name in [n for n in state if n == "params" or n.startswith("buffers.")]:
+                state[f"best.{name}"] = state[name].clone()
+        return state
+
+    def _generator(self, seed: int, purpose: str) -> torch.Generator:
+        """A generator of its own for each seed and purpose."""
+        digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
+        return torch.Generator(self.device).manual_seed(int.from_bytes(digest[:7], "little"))
+
+
+def _seeded(make: Callable[[], NeuralProcess], seed: int) -> NeuralProcess:
+    """Call `make` with torch's generator seeded, and leave that generator as it was."""
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        return make()
+    finally:
+        torch.default_generator.set_state(before)
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Use TF32 for float32 matrix products and convolutions for a while, or make sure that it is not used."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]

@@ -1,0 +1,49 @@
+"""Layout: the parameters of a model as one flat vector, and back.
+
+A fleet keeps its parameters, gradients and moments as [R, P] tensors: the optimiser is then a handful of
+operations on three tensors however many layers a model has, clipping is one norm, and one `all_reduce`
+carries all gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+ALIGN = 64  # each parameter starts at a multiple of this many elements: matrix kernels want aligned operands
+
+
+class Layout:
+    """Where each named parameter lies in the flat vector.
+
+    Args:
+        model: the model whose parameters are laid out.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.shapes = {name: p.shape for name, p in model.named_parameters()}
+        self.offsets: dict[str, int] = {}
+        offset = 0
+        for name, shape in self.shapes.items():
+            self.offsets[name] = offset
+            offset += -(-math.prod(shape) // ALIGN) * ALIGN
+        self.size = offset
+
+    def flatten(self, named: Mapping[str, Tensor]) -> Tensor:
+        """Put named tensors with any leading axes [..., *shape] into one [..., P]; gaps hold zeros."""
+        first = next(iter(named.values()))
+        leading = first.shape[: first.ndim - len(self.shapes[next(iter(named))])]
+        flat = torch.zeros(*leading, self.size, dtype=first.dtype, device=first.device)
+        for name, value in self.unflatten(flat).items():
+            value.copy_(named[name].detach())
+        return flat
+
+    def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
+        """Views of a flat [..., P] by name, each [..., *shape]."""
+        return {
+            name: flat.narrow(-1, self.offsets[name], math.prod(shape)).view(*flat.shape[:-1], *shape)
+            for name, shape in self.shapes.items()
+        }

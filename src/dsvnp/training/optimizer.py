@@ -1,0 +1,71 @@
+"""Adam and AdamW for a fleet: a pure function of flat [R, P] tensors with a learning rate per replica.
+
+torch's fused Adam takes no learning rate per replica, rounds differently by shape, and cannot be part of one
+compiled step; this is the same arithmetic (the tests hold it against `torch.optim`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsvnp.naming import lookup
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Settings of the optimiser.
+
+    Attributes:
+        kind: "adam" (weight decay, if any, goes into the gradient) or "adamw" (it shrinks the weights).
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        eps: added to the root of the second moment.
+        weight_decay: strength of the decay.
+        clip_norm: largest norm of a replica's gradient; None does not clip.
+    """
+
+    kind: str = "adam"
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        lookup(self.kind, {"adam": 0, "adamw": 0}, "optimiser")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ValueError(
+                f"clip_norm must be positive, got {self.clip_norm}; leave it out for no clipping"
+            )
+
+    def update(
+        self, params: Tensor, grads: Tensor, m: Tensor, v: Tensor, step: Tensor, lr: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return new parameters and moments.
+
+        Args:
+            params: parameters, [R, P].
+            grads: their gradients, [R, P].
+            m: first moments, [R, P].
+            v: second moments, [R, P].
+            step: steps taken before, an integer tensor.
+            lr: learning rate of each replica, [R, 1].
+        """
+        if self.clip_norm is not None:
+            norm = grads.square().sum(1, keepdim=True).sqrt()
+            grads = grads * (self.clip_norm / (norm + 1e-6)).clamp(max=1)
+        if self.kind == "adamw":
+            params = params * (1 - lr * self.weight_decay)
+        elif self.weight_decay:
+            grads = grads + self.weight_decay * params
+        m = self.beta1 * m + (1 - self.beta1) * grads
+        v = self.beta2 * v + (1 - self.beta2) * grads.square()
+        # In float64: 1 − 0.999 loses three digits in float32, which would scale the first steps.
+        count = (step + 1).double()
+        correct1 = (1 - torch.pow(self.beta1, count)).to(params.dtype)
+        correct2 = (1 - torch.pow(self.beta2, count)).sqrt().to(params.dtype)
+        params = params - lr / correct1 * m / (v.sqrt() / correct2 + self.eps)
+        return params, m, v

@@ -1,0 +1,42 @@
+"""Learning-rate schedules, as functions of a step that is a tensor: a captured graph sees it change."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsvnp.naming import lookup
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the learning rate changes while training goes on.
+
+    Attributes:
+        kind: "constant", or "cosine" from the full rate down to `final` of it at the last step.
+        warmup: steps over which the rate rises linearly at the start.
+        final: what is left of the rate at the end of a cosine.
+    """
+
+    kind: str = "constant"
+    warmup: int = 0
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        lookup(self.kind, {"constant": 0, "cosine": 0}, "schedule")
+        if self.warmup < 0:
+            raise ValueError(f"warmup must not be negative, got {self.warmup}")
+
+    def factor(self, step: Tensor, num_steps: int) -> Tensor:
+        """The factor of the learning rate at a step, of `num_steps` in all."""
+        time = step.double()
+        factor = torch.ones_like(time)
+        if self.kind == "cosine":
+            progress = ((time - self.warmup) / max(1, num_steps - self.warmup)).clamp(0, 1)
+            factor = self.final + (1 - self.final) * 0.5 * (1 + torch.cos(math.pi * progress))
+        if self.warmup:
+            factor = factor * ((time + 1) / self.warmup).clamp(max=1)
+        return factor

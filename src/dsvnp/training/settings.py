@@ -1,0 +1,89 @@
+"""Settings: everything that decides what a training run does, in one frozen, JSON-friendly record."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from dsvnp.naming import lookup
+from dsvnp.objectives import Objective
+from dsvnp.training.optimizer import Adam
+from dsvnp.training.schedule import Schedule
+
+PRECISIONS = ("float32", "tf32", "bf16", "float64")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a fleet is trained.
+
+    Attributes:
+        num_steps: steps in all.
+        learning_rate: one for all replicas, or one for each.
+        optimizer: Adam or AdamW, weight decay, clipping.
+        schedule: how the learning rate changes.
+        objective: weights of the bound's terms, annealing, constraints, draws.
+        beta_local: β_local of each replica, in place of the objective's.
+        beta_global: β_global of each replica, likewise.
+        precision: "float32"; "tf32" for matrix products on CUDA; "bf16" for autocast; "float64".
+        compile: compile the step; None does so on CUDA (on a CPU it takes half a minute first).
+        capture: capture the step as a CUDA graph; None does so on CUDA.
+        chunk_size: replicas handled at once; 1 makes a fleet equal to its single runs bit by bit in float32.
+        validate_every: steps between validations; 0 for none.
+        patience: validations without improvement after which a replica stops; 0 for never.
+        log_every: steps between lines of the log.
+        checkpoint_every: steps between checkpoints; 0 for the last one only.
+        keep: checkpoints that are kept.
+    """
+
+    num_steps: int
+    learning_rate: float | tuple[float, ...] = 1e-3
+    optimizer: Adam = field(default_factory=Adam)
+    schedule: Schedule = field(default_factory=Schedule)
+    objective: Objective = field(default_factory=Objective)
+    beta_local: tuple[float, ...] | None = None
+    beta_global: tuple[float, ...] | None = None
+    precision: str = "float32"
+    compile: bool | None = None
+    capture: bool | None = None
+    chunk_size: int | None = None
+    validate_every: int = 0
+    patience: int = 0
+    log_every: int = 100
+    checkpoint_every: int = 0
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        lookup(self.precision, dict.fromkeys(PRECISIONS), "precision")
+        for name in ("num_steps", "log_every", "keep"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("validate_every", "patience", "checkpoint_every"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.patience and not self.validate_every:
+            raise ValueError("patience counts validations; set validate_every as well")
+        for name in ("beta_local", "beta_global"):
+            if any(not value >= 0 for value in getattr(self, name) or ()):
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of parameters and data."""
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+    def per_replica(self, name: str, num_replicas: int) -> list[float]:
+        """The value of a setting for each replica."""
+        value = getattr(self, name)
+        value = getattr(self.objective, name) if value is None else value
+        if not isinstance(value, tuple):
+            return [float(value)] * num_replicas
+        if len(value) != num_replicas:
+            raise ValueError(f"{name} has {len(value)} values but the fleet has {num_replicas} replicas")
+        return [float(v) for v in value]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as a dictionary that JSON can hold."""
+        return asdict(self)

@@ -1,0 +1,207 @@
+"""One training step of a whole fleet as one function of tensors: batch, bound, gradient, Adam.
+
+Axes: R replicas, P parameters. Model code knows nothing of replicas: `vmap` adds the axis. The function draws
+no random number (noise is an argument), looks at no value, and writes its results into the state in place, so
+that it compiles without a break and can be captured as one CUDA graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad_and_value, vmap
+
+from dsvnp.data.base import TaskSource
+from dsvnp.models.base import NeuralProcess, is_uniform
+from dsvnp.networks import Shape
+from dsvnp.objectives import Weights, weighted_loss
+from dsvnp.task import Task
+from dsvnp.training.distributed import Cluster
+from dsvnp.training.layout import Layout
+from dsvnp.training.settings import Settings
+
+Tensors = dict[str, Tensor]
+
+TERMS = ("log_likelihood", "kl_local", "kl_global")  # of the bound, per point
+STOP_REASONS = (*TERMS, "gradient")
+
+
+class NoiseLayout:
+    """How one flat row of random numbers is cut into named tensors."""
+
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
+        self.shapes = dict(shapes)
+        self.size = sum(math.prod(shape) for shape in self.shapes.values())
+
+    def cut(self, flat: Tensor) -> Tensors:
+        """Cut a flat [..., size] into named [..., *shape]."""
+        out, start = {}, 0
+        for name, shape in self.shapes.items():
+            size = math.prod(shape)
+            out[name] = flat[..., start : start + size].unflatten(-1, shape)
+            start += size
+        return out
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What the step function is made of: the parts that do not change while a fleet trains."""
+
+    model: NeuralProcess
+    source: TaskSource
+    layout: Layout
+    settings: Settings
+    normal: NoiseLayout
+    uniform: NoiseLayout
+    cluster: Cluster
+    static_per_replica: bool
+
+    @classmethod
+    def make(
+        cls,
+        model: NeuralProcess,
+        source: TaskSource,
+        example: Task,
+        settings: Settings,
+        cluster: Cluster,
+        static_per_replica: bool,
+    ) -> StepPlan:
+        """Work out which random numbers a step needs from a batch like those to come."""
+        objective = settings.objective
+        shapes = model.noise_shapes(
+            example.num_tasks, example.num_targets, objective.num_global, objective.num_local, shared=False
+        )
+        latent = {name: shape for name, shape in shapes.items() if not is_uniform(name)}
+        dropout = {name: shape for name, shape in shapes.items() if is_uniform(name)}
+        return cls(
+            model,
+            source,
+            Layout(model),
+            settings,
+            NoiseLayout(latent),
+            NoiseLayout({**source.uniform_shapes(), **dropout}),
+            cluster,
+            static_per_replica,
+        )
+
+
+Step = Callable[[Tensors, Tensors, Tensors, Tensor, Tensor], None]
+
+
+def make_step(plan: StepPlan, compile: bool) -> Step:
+    """Make the step: `step(state, static, pool, normal, uniform)` advances the state in place.
+
+    Args:
+        plan: what it is made of.
+        compile: compile it, as one function; in two where processes sum their gradients in between.
+    """
+    options: dict[str, Any] = {"dynamic": False, "fullgraph": True}
+    gradient: Callable[..., Any] = _make_gradient(plan)
+    apply: Callable[..., Any] = partial(_apply, plan)
+    if compile and plan.cluster.splits_data:
+        gradient, apply = torch.compile(gradient, **options), torch.compile(apply, **options)
+
+    def step(state: Tensors, static: Tensors, pool: Tensors, normal: Tensor, uniform: Tensor) -> None:
+        grads, terms, kl_task, buffers = gradient(state, static, pool, normal, uniform)
+        if plan.cluster.splits_data:
+            plan.cluster.all_reduce(grads, terms, kl_task)
+            buffers = plan.cluster.average(buffers)
+        apply(state, grads, terms, kl_task, buffers)
+
+    return torch.compile(step, **options) if compile and not plan.cluster.splits_data else step
+
+
+def _make_gradient(plan: StepPlan) -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensors]]:
+    """Make the gradient of all replicas' losses, with the bound's terms and the new buffers (batch norm)."""
+    model, objective = plan.model, plan.settings.objective
+    buffer_names = [name for name, _ in model.named_buffers()]
+
+    def loss(
+        params: Tensor,
+        replica: Tensors,  # scalars and buffers of this replica
+        static: Tensors,
+        pool: Tensors,
+        normal: Tensor,
+        uniform: Tensor,
+        step: Tensor,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensors]]:
+        uniforms = plan.uniform.cut(uniform)
+        task = plan.source.batch({**static, **pool}, uniforms, step)
+        noise = plan.normal.cut(normal) | {name: u for name, u in uniforms.items() if is_uniform(name)}
+        points, tasks = model.counted(task).sum().clamp(min=1), task.num_tasks  # of the joint batch
+        task, noise = plan.cluster.my_part(task, noise)
+        buffers = {name: replica[f"buffers.{name}"].clone() for name in buffer_names}
+        with torch.autocast(params.device.type, torch.bfloat16, enabled=plan.settings.precision == "bf16"):
+            bound = functional_call(
+                model,
+                (plan.layout.unflatten(params), buffers),
+                (task, objective.num_global, objective.num_local, noise),
+                {"validate": False},
+            )
+        base = Weights(replica["beta_local"], replica["beta_global"])
+        weights = objective.weights(base, step, replica["log_multipliers"])
+        value = weighted_loss(bound, weights, points, tasks, objective.divide_global)
+        terms = torch.stack([getattr(bound, name).sum() / points for name in TERMS])
+        return value, (terms, bound.kl_global.sum() / tasks, buffers)
+
+    static_dim = 0 if plan.static_per_replica else None
+    over_replicas = vmap(
+        grad_and_value(loss, has_aux=True),
+        in_dims=(0, 0, static_dim, 0, 0, 0, None),
+        chunk_size=plan.settings.chunk_size,
+    )
+    per_replica = [
+        "beta_local",
+        "beta_global",
+        "log_multipliers",
+        *(f"buffers.{name}" for name in buffer_names),
+    ]
+
+    def gradient(
+        state: Tensors, static: Tensors, pool: Tensors, normal: Tensor, uniform: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensors]:
+        replica = {name: state[name] for name in per_replica}
+        grads, (_, (terms, kl_task, buffers)) = over_replicas(
+            state["params"], replica, static, pool, normal, uniform, state["step"]
+        )
+        return grads, terms, kl_task, buffers
+
+    return gradient
+
+
+def _apply(
+    plan: StepPlan, state: Tensors, grads: Tensor, terms: Tensor, kl_task: Tensor, buffers: Tensors
+) -> None:
+    """Take the optimiser's step for every replica that is on and whose loss and gradient are finite.
+
+    By `torch.where`, never by a product with 0: 0 · NaN is NaN.
+    """
+    settings, step = plan.settings, state["step"]
+    finite = torch.cat([terms.isfinite(), grads.square().sum(1, keepdim=True).isfinite()], dim=1)  # [R, 4]
+    on = state["active"] & finite.all(1)
+    lr = (state["learning_rate"] * settings.schedule.factor(step, settings.num_steps)).to(grads.dtype)
+    params, m, v = settings.optimizer.update(
+        state["params"], grads, state["m"], state["v"], step, lr.unsqueeze(1)
+    )
+    multipliers = state["log_multipliers"]
+    if settings.objective.constrained:
+        ascend = vmap(settings.objective.ascend)
+        multipliers = ascend(multipliers, terms[:, TERMS.index("kl_local")], kl_task)
+    new = {"params": params, "m": m, "v": v, "log_multipliers": multipliers}
+    new |= {f"buffers.{name}": value for name, value in buffers.items()}
+    new |= {"metrics": state["metrics"] + terms, "metric_steps": state["metric_steps"] + 1}
+    broken = state["active"] & ~on
+    for name, value in new.items():
+        keep = on.view(-1, *[1] * (value.ndim - 1))
+        state[name].copy_(torch.where(keep, value, state[name]))
+    first_bad = (~finite).to(torch.uint8).argmax(1)
+    state["stop_reason"].copy_(torch.where(broken, first_bad, state["stop_reason"]))
+    state["stop_step"].copy_(torch.where(broken, step, state["stop_step"]))
+    state["active"].copy_(on)
+    step.add_(1)

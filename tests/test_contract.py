@@ -1,0 +1,782 @@
+"""The contract every registered model meets; a model added to MODELS is covered by that alone.
+
+Tests say what must hold for any model and any kind of y; noise is held fixed wherever two predictions are
+compared. All in float64, so that "the same" means to 1e-12.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from dsvnp import MODELS, Architecture, NeuralProcess, Objective, Predictive, Task, make_model
+from dsvnp.models.base import is_uniform
+from dsvnp.models.feedforward import Feedforward
+from dsvnp.networks import VGG
+from dsvnp.objectives import Bound, Weights, weighted_loss
+from dsvnp.predictive import GaussianPredictive
+
+SMALL = {"encoder": (16,), "dim_lat": 8, "decoder": (16,), "dropout": 0.5}
+KINDS = {
+    "gaussian": Architecture(2, 2, "gaussian", **SMALL),
+    "squared-error": Architecture(
+        2, 2, "squared-error", embed_x="mlp", embed_x_hidden=(16,), dim_latx=8, dim_laty=8, **SMALL
+    ),
+    "categorical": Architecture(2, 3, "categorical", dim_laty=8, **SMALL),
+}
+K, S = 3, 2
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(params=list(MODELS))
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def model(name, kind):
+    return seeded_model(name, KINDS[kind])
+
+
+@pytest.fixture
+def task(kind):
+    return some_task(kind)
+
+
+def seeded_model(name: str, arch: Architecture, seed: int = 0, embedding=None) -> NeuralProcess:
+    torch.manual_seed(seed)
+    if embedding is not None:
+        embedding = embedding()
+    return make_model(name, arch, embedding).double()
+
+
+def some_points(kind: str, num_tasks: int, num_points: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(num_tasks, num_points, 2, generator=g, dtype=torch.float64)
+    if kind == "categorical":
+        return x, torch.randint(3, (num_tasks, num_points, 1), generator=g)
+    return x, torch.randn(num_tasks, num_points, 2, generator=g, dtype=torch.float64)
+
+
+def some_task(
+    kind: str, num_tasks: int = 3, num_context: int = 4, num_targets: int = 6, seed: int = 0
+) -> Task:
+    """Context and other points to predict, as use has it."""
+    x, y = some_points(kind, num_tasks, num_context + num_targets, seed)
+    c = num_context
+    return Task.from_sets(x[:, :c], y[:, :c], x[:, c:], y[:, c:])
+
+
+def flagged_task(
+    kind: str, num_tasks: int = 3, num_context: int = 4, num_points: int = 7, seed: int = 0
+) -> Task:
+    """All points with the context among them, as training has it."""
+    x, y = some_points(kind, num_tasks, num_points, seed)
+    return Task.from_points(x, y, (torch.arange(num_points) < num_context).expand(num_tasks, -1))
+
+
+def pick(task: Task, i: int) -> Task:
+    """Task i of a batch, without its empty slots (which come last)."""
+    c, t = int(task.mask_context[i].sum()), int(task.mask_target[i].sum())
+    cut = {
+        n: v[i : i + 1, : c if n.endswith("_context") and n != "in_context" else t]
+        for n, v in task.tensors().items()
+    }
+    return Task(**cut)
+
+
+def noise_of(noise: dict[str, Tensor], i: int, num_points: int) -> dict[str, Tensor]:
+    """The noise of task i and of its first points."""
+    tasks = {"global": lambda v: v[:, i : i + 1], "local": lambda v: v[:, :, i : i + 1, :num_points]}
+    return {n: tasks.get(n, lambda v: v[:, i : i + 1, :num_points])(v) for n, v in noise.items()}
+
+
+def fixed_noise(model: NeuralProcess, task: Task, shared: bool = True, seed: int = 1) -> dict[str, Tensor]:
+    return model.draw_noise(task, K, S, shared=shared, generator=torch.Generator().manual_seed(seed))
+
+
+def with_points(noise: dict[str, Tensor], index) -> dict[str, Tensor]:
+    """Noise of some targets, or of all in another order."""
+    return {n: v[..., index, :] if n == "local" else v for n, v in noise.items()}
+
+
+def with_targets(task: Task, index) -> Task:
+    return replace(
+        task,
+        x_target=task.x_target[:, index],
+        mask_target=task.mask_target[:, index],
+        y_target=task.y_target[:, index],
+    )
+
+
+def components(predictive: Predictive) -> list[Tensor]:
+    """Every array a predictive is made of, each [K, S, B, T, D]."""
+    return list(vars(predictive).values())
+
+
+def assert_same(left: Predictive | Bound, right: Predictive | Bound) -> None:
+    lists = [list(v) if isinstance(v, Bound) else components(v) for v in (left, right)]
+    for a, b in zip(*lists, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def differs(left: Predictive, right: Predictive) -> bool:
+    return any(not torch.allclose(a, b) for a, b in zip(components(left), components(right), strict=True))
+
+
+def at(predictive: Predictive, i: int, num_points: int) -> list[Tensor]:
+    return [v[:, :, i : i + 1, :num_points] for v in components(predictive)]
+
+
+def reads_context(model: NeuralProcess) -> bool:
+    return not isinstance(model, Feedforward)
+
+
+def is_random(model: NeuralProcess) -> bool:
+    return bool(model.noise_shapes(1, 1, 1, 1, shared=True))
+
+
+# --- sets: order, size and padding ---
+
+
+def test_the_order_of_the_context_does_not_matter(model, task):
+    noise, order = fixed_noise(model, task), torch.tensor([2, 0, 3, 1])
+    shuffled = replace(task, x_context=task.x_context[:, order], y_context=task.y_context[:, order])
+    assert_same(model.predict(shuffled, noise=noise), model.predict(task, noise=noise))
+
+
+def test_what_the_context_says_matters_to_models_that_read_it(model, task):
+    noise = fixed_noise(model, task)
+    swapped = replace(task, y_context=task.y_context.flip(0))
+    changed = differs(model.predict(swapped, noise=noise), model.predict(task, noise=noise))
+    assert changed == reads_context(model)
+
+
+def test_where_the_context_was_seen_matters_to_models_that_read_it(model, task):
+    noise = fixed_noise(model, task)
+    moved = replace(task, x_context=task.x_context + 1)
+    changed = differs(model.predict(moved, noise=noise), model.predict(task, noise=noise))
+    assert changed == reads_context(model)
+
+
+def test_permuting_the_targets_permutes_the_prediction(model, task):
+    noise, order = fixed_noise(model, task), torch.tensor([4, 2, 0, 5, 1, 3])
+    shuffled = model.predict(with_targets(task, order), noise=with_points(noise, order))
+    straight = model.predict(task, noise=noise)
+    assert differs(shuffled, straight)
+    for a, b in zip(components(shuffled), components(straight), strict=True):
+        torch.testing.assert_close(a, b[..., order, :], rtol=1e-12, atol=1e-12)
+
+
+def test_dropping_other_targets_changes_nothing(model, task):
+    noise, some = fixed_noise(model, task), torch.tensor([1, 4])
+    fewer = model.predict(with_targets(task, some), noise=with_points(noise, some))
+    for a, b in zip(components(fewer), components(model.predict(task, noise=noise)), strict=True):
+        torch.testing.assert_close(a, b[..., some, :], rtol=1e-12, atol=1e-12)
+
+
+def test_a_batch_predicts_as_its_tasks_do_one_by_one(model, kind):
+    sizes = [(4, 6), (1, 3), (7, 2)]  # contexts and targets of different sizes in one batch
+    tasks = [some_task(kind, 1, c, t, seed=c) for c, t in sizes]
+    batch = Task.collate(tasks)
+    noise = fixed_noise(model, batch)
+    together = model.predict(batch, noise=noise)
+    for i, (_, t) in enumerate(sizes):
+        alone = model.predict(tasks[i], noise=noise_of(noise, i, t))
+        for a, b in zip(components(alone), at(together, i, t), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_a_batch_is_bounded_as_its_tasks_are_one_by_one(model, kind):
+    sizes = [(4, 6), (1, 3), (2, 7)]
+    tasks = [flagged_task(kind, 1, c, t, seed=c) for c, t in sizes]
+    batch = Task.collate(tasks)
+    noise = fixed_noise(model, batch, shared=False)
+    together = model.objective(batch, noise=noise)
+    for i, (_, t) in enumerate(sizes):
+        alone = model.objective(tasks[i], noise=noise_of(noise, i, t))
+        assert_same(alone, Bound(*(term[i : i + 1] for term in together)))
+
+
+def garbled(task: Task) -> Task:
+    """The task with its empty slots full of garbage."""
+
+    def fill(value, mask):
+        return torch.where(mask[..., None], value, -77 if value.dtype == torch.long else 123.4)
+
+    return replace(
+        task,
+        x_context=fill(task.x_context, task.mask_context), y_context=fill(task.y_context, task.mask_context),
+        x_target=fill(task.x_target, task.mask_target), y_target=fill(task.y_target, task.mask_target),
+    )  # fmt: skip
+
+
+def test_what_stands_in_empty_slots_does_not_matter_to_a_prediction(model, kind):
+    batch = Task.collate([some_task(kind, 1, 4, 6), some_task(kind, 1, 2, 3)])
+    noise = fixed_noise(model, batch)
+    clean, dirty = model.predict(batch, noise=noise), model.predict(garbled(batch), noise=noise)
+    for a, b in zip(components(clean), components(dirty), strict=True):
+        torch.testing.assert_close(
+            a[:, :, batch.mask_target], b[:, :, batch.mask_target], rtol=1e-12, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("make", [some_task, flagged_task])
+def test_what_stands_in_empty_slots_does_not_matter_to_the_objective(model, kind, make):
+    batch = Task.collate([make(kind, 1, 4, 6), make(kind, 1, 2, 3)])
+    noise = fixed_noise(model, batch.joined(), shared=False)
+    assert_same(model.objective(garbled(batch), noise=noise), model.objective(batch, noise=noise))
+
+
+def test_gradients_do_not_come_from_empty_slots(model, kind):
+    batch = Task.collate([flagged_task(kind, 1, 4, 6), flagged_task(kind, 1, 2, 3)])
+    noise = fixed_noise(model, batch, shared=False)
+    clean, dirty = gradients(model, batch, noise), gradients(model, garbled(batch), noise)
+    for n in clean:
+        torch.testing.assert_close(clean[n], dirty[n], rtol=1e-10, atol=1e-12)
+
+
+def test_an_empty_context_gives_a_finite_prediction_the_same_with_and_without_slots(model, kind):
+    task = some_task(kind, 2, 3, 4)
+    masked = replace(task, mask_context=torch.zeros(2, 3, dtype=torch.bool))
+    bare = Task.from_sets(task.x_context[:, :0], task.y_context[:, :0], task.x_target)
+    noise = fixed_noise(model, task)
+    prediction = model.predict(masked, noise=noise)
+    assert all(v.isfinite().all() for v in components(prediction))
+    assert_same(model.predict(bare, noise=noise), prediction)
+    assert differs(model.predict(task, noise=noise), prediction) == reads_context(model)
+
+
+@pytest.mark.parametrize("make", [some_task, flagged_task])
+def test_an_empty_context_gives_a_finite_objective_and_finite_gradients(model, kind, make):
+    task = make(kind, 2, 0, 4)
+    noise = fixed_noise(model, task.joined(), shared=False)
+    assert all(term.isfinite().all() for term in model.objective(task, noise=noise))
+    assert all(g.isfinite().all() for g in gradients(model, task, noise).values())
+
+
+def test_an_empty_batch_gives_an_empty_prediction(model, kind):
+    assert model.predict(some_task(kind, num_tasks=0)).mean.shape[:2] == (0, 6)
+
+
+def test_a_context_apart_is_the_same_as_a_context_flagged(model, kind):
+    apart, flagged = some_task(kind, 3, 4, 3), flagged_task(kind, 3, 4, 7)
+    noise = fixed_noise(model, flagged, shared=False)
+    assert_same(model.objective(apart, noise=noise), model.objective(flagged, noise=noise))
+
+
+# --- predict ---
+
+
+@pytest.mark.parametrize("y_target", ["nan", "inf", "other", "absent"])
+def test_a_prediction_never_reads_y_target(model, task, y_target):
+    noise = fixed_noise(model, task)
+    values = {
+        "nan": torch.full((3, 6, 2), torch.nan), "inf": torch.full((3, 6, 1), torch.inf),
+        "other": task.y_target.flip(0), "absent": None,
+    }  # fmt: skip
+    blind = model.predict(replace(task, y_target=values[y_target]), noise=noise)
+    assert_same(blind, model.predict(task, noise=noise))
+
+
+def test_the_axes_of_a_prediction_are_draws_tasks_targets_outputs(model, kind, task):
+    shapes = model.noise_shapes(3, 6, K, S, shared=True)
+    draws = (K if shapes else 1, S if "local" in shapes else 1)  # no draws, one component
+    prediction = model.predict(task, K, S)
+    assert prediction.shape == (*draws, 3, 6, KINDS[kind].dim_y)
+    assert all(v.shape == prediction.shape for v in components(prediction))
+    assert prediction.mean.shape == (3, 6, KINDS[kind].dim_y)
+
+
+def test_a_prediction_takes_32_draws_of_z_global_and_one_of_each_z_local_unless_told(model, task):
+    assert model.predict(task).shape[:2] == (32 if is_random(model) else 1, 1)
+
+
+def test_each_draw_is_another_one(model, task):
+    prediction = model.predict(task, K, S, generator=torch.Generator().manual_seed(0))
+    draws = components(prediction)[0].flatten(0, 1)
+    assert all(not torch.allclose(draws[0], other) for other in draws[1:])
+
+
+def test_the_same_seed_gives_the_same_prediction_and_another_seed_another(model, task):
+    def predict(seed):
+        return model.predict(task, K, S, generator=torch.Generator().manual_seed(seed))
+
+    assert_same(predict(3), predict(3))
+    assert differs(predict(3), predict(4)) == is_random(model)
+
+
+def test_the_same_global_seed_gives_the_same_numbers(model, kind, task):
+    def both(seed):
+        torch.manual_seed(seed)
+        return model.predict(task, K, S), model.objective(flagged_task(kind), K, S)
+
+    first, again, other = both(3), both(3), both(4)
+    assert_same(first[0], again[0])
+    assert_same(first[1], again[1])
+    assert torch.equal(first[1].log_likelihood, other[1].log_likelihood) != is_random(model)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 12, 18])
+def test_decoding_in_chunks_changes_nothing(model, task, chunk):
+    noise = fixed_noise(model, task)
+    assert_same(model.predict(task, noise=noise, chunk=chunk), model.predict(task, noise=noise))
+
+
+def test_a_chunk_counts_the_targets_of_all_tasks(model, task, monkeypatch):
+    decoded = spy_on(model, "decode", monkeypatch)
+    model.predict(task, K, chunk=13)  # 3 tasks: at most 4 targets of each
+    assert [call[1].shape[1] for call in decoded] == [4, 2]
+
+
+def test_the_context_is_read_once_whatever_the_chunk(model, task, monkeypatch):
+    read = spy_on(model, "summarise", monkeypatch)
+    model.predict(task, K, chunk=1)
+    assert len(read) == 1
+
+
+def test_draws_of_z_global_are_shared_by_all_chunks(model, kind):
+    """Two targets at the same x agree but for what is drawn for each of them."""
+    task = some_task(kind, 1, 4, 6)
+    task = replace(task, x_target=task.x_target[:, :1].expand(-1, 6, -1))
+    prediction = model.predict(task, K, S, chunk=2, generator=torch.Generator().manual_seed(0))
+    local = "local" in model.noise_shapes(1, 1, 1, 1, shared=True)
+    assert torch.allclose(prediction.mean[:, :1], prediction.mean) != local
+
+
+def test_a_deterministic_prediction_puts_latents_at_their_means(model, task):
+    noise = fixed_noise(model, task)
+    zeros = {n: torch.zeros_like(v[:1]) for n, v in noise.items() if n == "global"}
+    zeros |= {n: torch.zeros_like(v[:1, :1]) for n, v in noise.items() if n == "local"}
+    certain = model.predict(task, K, S, deterministic=True)
+    assert certain.shape[:2] == (1, 1)
+    assert_same(certain, model.predict(task, noise=zeros))
+
+
+def test_local_noise_of_one_slot_serves_all_targets(model, task):
+    noise = fixed_noise(model, task)
+    one = {n: v[..., :1, :] if n == "local" else v for n, v in noise.items()}
+    all_alike = {n: v.expand(*v.shape[:-2], 6, -1) if n == "local" else v for n, v in one.items()}
+    assert_same(model.predict(task, noise=one, chunk=4), model.predict(task, noise=all_alike, chunk=4))
+
+
+def test_predicting_leaves_no_trace(model, task):
+    model.train()
+    before = {n: v.clone() for n, v in model.state_dict().items()}
+    prediction = model.predict(task)
+    assert not prediction.mean.requires_grad
+    assert model.training
+    assert all(torch.equal(v, before[n]) for n, v in model.state_dict().items())
+
+
+def test_a_part_that_was_frozen_stays_frozen_after_a_prediction(model, task):
+    frozen = list(model.train().children())[-1].eval()
+    model.predict(task)
+    assert model.training
+    assert not frozen.training
+
+
+def test_training_mode_does_not_change_a_prediction(model, task):
+    noise = fixed_noise(model, task)
+    assert_same(model.train().predict(task, noise=noise), model.eval().predict(task, noise=noise))
+
+
+def test_the_uncertainty_of_a_prediction_adds_up(model, task):
+    prediction = model.predict(task, K, S)
+    total = prediction.variance if isinstance(prediction, GaussianPredictive) else prediction.entropy()
+    torch.testing.assert_close(prediction.aleatoric + prediction.epistemic, total)
+    assert (prediction.aleatoric > 0).all()
+
+
+# --- objective ---
+
+
+def gradients(model: NeuralProcess, task: Task, noise: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Gradients of the training loss by parameter."""
+    step, no_multipliers = torch.tensor(1.0), torch.zeros(2)
+    weights = Objective().weights(Weights(), step, no_multipliers)
+    loss = weighted_loss(model.objective(task, noise=noise), weights)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    grads = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return dict(zip(names, grads, strict=True))
+
+
+def test_every_parameter_learns_from_the_objective(model, kind):
+    task = flagged_task(kind, 5, 6, 12)
+    for n, gradient in gradients(model, task, fixed_noise(model, task, shared=False)).items():
+        assert gradient.isfinite().all(), n
+        assert gradient.abs().max() > 0, n
+
+
+def test_the_bound_has_one_sum_per_task_and_term(model, kind):
+    bound = model.objective(flagged_task(kind, 3), K, S)
+    assert all(term.shape == (3,) for term in bound)
+    assert (bound.kl_local >= 0).all()
+    assert (bound.kl_global >= 0).all()
+
+
+def test_the_bound_is_the_mean_over_draws_summed_over_the_points_that_count(model, kind):
+    task = flagged_task(kind, 3, 4, 7)
+    noise = fixed_noise(model, task, shared=False)
+    draws, bound = model.draws(task, noise), model.objective(task, noise=noise)
+    first = 0 if model.scores_context else 4  # the context are the first four
+    by_hand = draws.log_likelihood[..., first:].mean((0, 1)).sum(-1)
+    torch.testing.assert_close(bound.log_likelihood, by_hand, rtol=1e-12, atol=1e-12)
+    assert bound.num_points.tolist() == [7 - first] * 3
+    assert torch.equal(model.counted(task).sum(-1), bound.num_points)
+
+
+def test_only_cnp_leaves_the_context_out_of_its_objective():
+    assert [name for name, model in MODELS.items() if not model.scores_context] == ["cnp"]
+
+
+def test_every_target_of_a_task_without_flags_counts(model, task):
+    assert model.counted(task).all()
+
+
+def test_the_draws_of_a_pass_keep_their_axes(model, kind):
+    task = flagged_task(kind, 3, 4, 7)
+    draws = model.draws(task, fixed_noise(model, task, shared=False))
+    shapes = model.noise_shapes(3, 7, K, S, shared=False)
+    k, s = K if shapes else 1, S if "local" in shapes else 1
+    assert draws.log_likelihood.shape == (k, s, 3, 7)
+    expected = {
+        "q_global": (3, 8), "p_global": (3, 8), "z_global": (k, 3, 8),
+        "q_local": (k, 3, 7, 8), "p_local": (k, 3, 7, 8), "z_local": (k, s, 3, 7, 8),
+    }  # fmt: skip
+    for field, shape in expected.items():
+        value = getattr(draws, field)
+        assert (value is not None) == (field.split("_")[1] in shapes)
+        if value is not None:
+            assert (value if field.startswith("z") else value.mean).shape == shape
+
+
+def test_the_objective_takes_one_draw_of_each_latent_unless_told(model, kind, monkeypatch):
+    drawn = spy_on(model, "draws", monkeypatch)
+    model.objective(flagged_task(kind))
+    wanted = model.noise_shapes(3, 7, 1, 1, shared=False)
+    assert {n: tuple(v.shape) for n, v in drawn[0][1].items()} == wanted
+
+
+def test_calling_a_model_is_its_objective(model, kind):
+    task = flagged_task(kind)
+    noise = fixed_noise(model, task, shared=False)
+    assert_same(model(task, K, S, noise), model.objective(task, noise=noise))
+
+
+@pytest.mark.parametrize("scored", ["gaussian", "categorical"])
+def test_training_scores_a_target_as_prediction_does_where_the_posterior_is_the_prior(name, scored):
+    model = seeded_model(name, replace(KINDS[scored], posterior="context"))
+    if "local" in model.noise_shapes(1, 1, 1, 1, shared=True):
+        pytest.skip("the local posterior reads y_target")
+    task = flagged_task(scored)
+    prediction = model.predict(task, deterministic=True)
+    draws = model.draws(task, {})
+    torch.testing.assert_close(draws.log_likelihood, prediction.component_log_prob(task.y_target))
+
+
+# --- missing outputs ---
+
+
+@pytest.mark.parametrize("regression", ["gaussian", "squared-error"])
+def test_a_missing_output_adds_nothing_to_the_likelihood(name, regression, monkeypatch):
+    model, task = seeded_model(name, KINDS[regression]), flagged_task(regression)
+    y = task.y_target.clone()
+    y[0, 5, 1] = torch.nan  # one output of two
+    y[1, 6] = torch.nan  # the whole row
+    task = replace(task, y_target=y)
+    raws = spy_on(model.likelihood, "log_prob", monkeypatch)
+    log_likelihood = model.draws(task, fixed_noise(model, task, shared=False)).log_likelihood
+    raw = raws[0][0].expand(*log_likelihood.shape, -1)
+    if regression == "gaussian":
+        mean, scale = model.likelihood.components(raw)
+        by_hand = torch.distributions.Normal(mean, scale).log_prob(y.nan_to_num(0.0))
+        seen = by_hand[:, :, 0, 5, 0]
+    else:
+        by_hand = -(raw - y.nan_to_num(0.0)).square() / 2
+        seen = 2 * by_hand[:, :, 0, 5, 0]  # the mean over one output, not over two
+    torch.testing.assert_close(log_likelihood[:, :, 0, 5], seen)
+    assert (log_likelihood[:, :, 1, 6] == 0).all()
+    whole = torch.ones(3, 7, dtype=torch.bool)
+    whole[0, 5] = whole[1, 6] = False
+    torch.testing.assert_close(log_likelihood[..., whole], by_hand.sum(-1)[..., whole])
+
+
+@pytest.mark.parametrize("regression", ["gaussian", "squared-error"])
+def test_a_missing_output_enters_an_encoder_as_zero(name, regression):
+    model, task = seeded_model(name, KINDS[regression]), some_task(regression)
+    y_nan, y_zero = task.y_context.clone(), task.y_context.clone()
+    y_nan[0, 1, 1], y_zero[0, 1, 1] = torch.nan, 0.0
+    noise = fixed_noise(model, task)
+    left, right = (model.predict(replace(task, y_context=y), noise=noise) for y in (y_nan, y_zero))
+    assert_same(left, right)
+
+
+@pytest.mark.parametrize("regression", ["gaussian", "squared-error"])
+def test_gradients_stay_finite_with_missing_outputs(name, regression):
+    model, task = seeded_model(name, KINDS[regression]), flagged_task(regression)
+    y = task.y_target.clone()
+    y[0, 0], y[1, 6, 0] = torch.nan, torch.nan
+    task = replace(task, y_target=y, y_context=y)
+    noise = fixed_noise(model, task, shared=False)
+    assert all(g.isfinite().all() for g in gradients(model, task, noise).values())
+
+
+# --- state and types ---
+
+
+def test_a_state_dict_carries_the_whole_model(name, kind, task):
+    model, fresh = seeded_model(name, KINDS[kind]), seeded_model(name, KINDS[kind], seed=1)
+    if kind == "squared-error":
+        model.likelihood.sigma.copy_(torch.tensor([0.3, 0.7]))
+    noise = fixed_noise(model, task)
+    assert differs(fresh.predict(task, noise=noise), model.predict(task, noise=noise))
+    fresh.load_state_dict(model.state_dict())
+    left, right = fresh.predict(task, noise=noise), model.predict(task, noise=noise)
+    assert all(torch.equal(a, b) for a, b in zip(components(left), components(right), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_model_computes_in_the_type_of_its_parameters(model, kind, task, dtype):
+    model = model.to(dtype)
+    prediction = model.predict(task.to(dtype=dtype), K, S)
+    bound = model.objective(flagged_task(kind).to(dtype=dtype), K, S)
+    assert all(v.dtype == dtype for v in (*components(prediction), *bound[:3]))
+
+
+def test_noise_has_the_shapes_the_model_names_and_is_uniform_for_dropout_alone(model, task):
+    shapes = model.noise_shapes(3, 6, 500, 2, shared=False)
+    noise = model.draw_noise(task, 500, 2, generator=torch.Generator().manual_seed(0))
+    assert {n: tuple(v.shape) for n, v in noise.items()} == shapes
+    for n, value in noise.items():
+        assert is_uniform(n) == n.startswith("dropout")
+        mean, std = (0.5, 12**-0.5) if is_uniform(n) else (0.0, 1.0)
+        assert value.mean().item() == pytest.approx(mean, abs=0.05)
+        assert value.std().item() == pytest.approx(std, abs=0.05)
+
+
+# --- images ---
+
+
+def image_model(name: str, embed: str) -> NeuralProcess:
+    image = (1, 14, 14) if embed == "lenet" else (3, 8, 8)
+    dim_x = image[0] * image[1] * image[2]
+    arch = Architecture(dim_x, 3, "categorical", dim_latx=8, dim_laty=4, dim_lat=8, encoder=(), decoder=())
+    if embed == "lenet":
+        return seeded_model(name, replace(arch, embed_x="lenet", image=image))
+    return seeded_model(name, arch, embedding=lambda: VGG(image, 8, layers=(4, "M", 8, "M")))
+
+
+def image_task(
+    model: NeuralProcess, num_tasks: int, num_context: int, num_points: int, seed: int = 0
+) -> Task:
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(num_tasks, num_points, model.arch.dim_x, generator=g, dtype=torch.float64)
+    y = torch.randint(3, (num_tasks, num_points, 1), generator=g)
+    return Task.from_points(x, y, (torch.arange(num_points) < num_context).expand(num_tasks, -1))
+
+
+@pytest.mark.parametrize("embed", ["lenet", "vgg"])
+def test_image_models_treat_a_batch_as_its_tasks_one_by_one(name, embed):
+    model = image_model(name, embed)
+    model.objective(image_task(model, 2, 2, 3, seed=9))  # batch norm takes note of these
+    model.eval()
+    batch = Task.collate([image_task(model, 1, 2, 3), image_task(model, 1, 1, 2, seed=1)])
+    noise, own = fixed_noise(model, batch), fixed_noise(model, batch, shared=False)
+    prediction, bound = model.predict(batch, noise=noise), model.objective(batch, noise=own)
+    for i, t in enumerate((3, 2)):
+        alone = pick(batch, i)
+        parts = components(model.predict(alone, noise=noise_of(noise, i, t)))
+        for a, b in zip(parts, at(prediction, i, t), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+        one = model.objective(alone, noise=noise_of(own, i, t))
+        for a, b in zip(one, bound, strict=True):
+            torch.testing.assert_close(a, b[i : i + 1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("embed", ["lenet", "vgg"])
+def test_image_models_predict_from_an_empty_context(name, embed):
+    model = image_model(name, embed)
+    task = image_task(model, 2, 0, 3)
+    bare = Task.from_sets(task.x_target[:, :0], task.y_target[:, :0], task.x_target)
+    assert model.predict(bare, K).mean.isfinite().all()
+    assert model.objective(task).log_likelihood.isfinite().all()
+
+
+def test_batch_norm_learns_nothing_from_a_prediction(name):
+    model = image_model(name, "vgg").train()
+    task = image_task(model, 2, 2, 3)
+    before = {n: v.clone() for n, v in model.named_buffers()}
+    assert any("running_mean" in n for n in before)
+    noise = fixed_noise(model, task)
+    training = model.predict(task, noise=noise)
+    assert all(torch.equal(v, before[n]) for n, v in model.named_buffers())
+    assert_same(training, model.eval().predict(task, noise=noise))
+
+
+@pytest.mark.parametrize("embed", ["lenet", "vgg"])
+def test_every_parameter_of_an_image_model_learns(name, embed):
+    model = image_model(name, embed)
+    task = image_task(model, 2, 4, 8)
+    for n, gradient in gradients(model, task, fixed_noise(model, task, shared=False)).items():
+        assert gradient.abs().max() > 0, n
+
+
+# --- bad input, refused before anything is computed ---
+
+
+def spy_on(owner, method: str, monkeypatch) -> list[tuple]:
+    """Record the arguments of each call of a method, which goes on as before."""
+    calls, original = [], getattr(owner, method)
+
+    def record(*args, **kwargs):
+        calls.append(args)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, method, record, raising=False)
+    return calls
+
+
+@pytest.fixture
+def untouched(kind, monkeypatch):
+    """A model that must not be run."""
+    model = seeded_model("dsvnp", KINDS[kind])
+
+    def fail(*args, **kwargs):
+        raise AssertionError("computed before the input was refused")
+
+    for hook in ("summarise", "decode", "draws", "noise_shapes"):
+        monkeypatch.setattr(model, hook, fail)
+    return model
+
+
+@pytest.mark.parametrize("count", ["num_global", "num_local"])
+def test_no_draws_are_refused(untouched, task, count):
+    for call in (untouched.predict, untouched.objective):
+        with pytest.raises(ValueError, match=f"{count} must be at least 1, got 0; one draw is the least"):
+            call(task, **{count: 0})
+
+
+def test_a_wrong_number_of_features_is_refused(untouched, task):
+    wide = replace(task, x_context=torch.zeros(3, 4, 5), x_target=torch.zeros(3, 6, 5))
+    for call in (untouched.predict, untouched.objective):
+        for validate in (True, False):
+            with pytest.raises(
+                ValueError, match="x has 5 features but the model was made for 2; pass the inputs"
+            ):
+                call(wide, validate=validate)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.long])
+def test_inputs_of_another_type_than_the_model_are_refused(untouched, task, dtype):
+    other = replace(task, x_context=task.x_context.to(dtype), x_target=task.x_target.to(dtype))
+    with pytest.raises(
+        ValueError, match=r"x is torch.\w+ but the model computes in torch.float64; pass x.to"
+    ):
+        untouched.predict(other)
+
+
+@pytest.mark.parametrize("side", ["y_context", "y_target"])
+def test_a_wrong_number_of_outputs_is_refused(untouched, kind, task, side):
+    wide = replace(flagged_task(kind), **{side: torch.zeros(3, 7, 4, dtype=task.y_context.dtype)})
+    message = {"categorical": f"{side} must hold one label per point.*got.*pass class indices, not one-hot"}
+    for validate in (True, False):
+        with pytest.raises(
+            ValueError, match=message.get(kind, f"{side} has 4 outputs but the model was made for 2")
+        ):
+            untouched.objective(wide, validate=validate)
+
+
+@pytest.mark.parametrize("side", ["y_context", "y_target"])
+def test_outputs_of_the_wrong_type_are_refused(untouched, kind, side):
+    task = flagged_task(kind)
+    y = getattr(task, side)
+    other = replace(task, **{side: y.double() if kind == "categorical" else y.long()})
+    message = {"categorical": f"{side} must hold integer class labels, got torch.float64; pass y.long"}
+    expected = message.get(
+        kind, f"{side} must be floating point for regression, got torch.int64; pass y.float"
+    )
+    with pytest.raises(ValueError, match=expected):
+        untouched.objective(other)
+
+
+@pytest.mark.parametrize("side", ["context", "target"])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_inputs_that_are_not_finite_are_refused(untouched, task, side, bad):
+    x = getattr(task, f"x_{side}").clone()
+    x[1, 2, 0] = bad
+    broken = replace(task, **{f"x_{side}": x})
+    for call in (untouched.predict, untouched.objective):
+        with pytest.raises(ValueError, match=rf"must be finite, got {bad} at \(1, \d, 0\).*drop or impute"):
+            call(broken)
+
+
+@pytest.mark.parametrize("side", ["context", "target"])
+@pytest.mark.parametrize(("label", "got"), [(3, "0 to 3"), (-1, "-1 to 2")])
+def test_labels_out_of_range_are_refused(side, label, got):
+    model, task = seeded_model("np", KINDS["categorical"]), flagged_task("categorical", 3, 4, 7)
+    y = getattr(task, f"y_{side}").clone()
+    y[0, 0] = label
+    broken = replace(task, **{f"y_{side}": y})
+    with pytest.raises(ValueError, match=f"y_{side} must hold labels from 0 to 2, got {got}; renumber"):
+        model.objective(broken)
+
+
+def test_an_infinite_output_is_refused_but_not_by_a_prediction_which_does_not_read_it():
+    model, task = seeded_model("np", KINDS["gaussian"]), flagged_task("gaussian")
+    y = task.y_target.clone()
+    y[2, 6, 1] = -torch.inf
+    broken = replace(task, y_target=y)
+    with pytest.raises(ValueError, match=r"y_target is infinite at \(2, 6, 1\).*use NaN for a missing value"):
+        model.objective(broken)
+    model.predict(broken)
+
+
+def test_a_task_without_targets_is_refused(untouched, task):
+    mask = task.mask_target.clone()
+    mask[1] = False
+    for call in (untouched.predict, untouched.objective):
+        with pytest.raises(ValueError, match="mask_target leaves task 1 without a target; keep at least one"):
+            call(replace(task, mask_target=mask, in_context=torch.zeros_like(mask)))
+
+
+@pytest.mark.parametrize("flagged", [True, False])
+def test_an_objective_without_y_target_is_refused(untouched, kind, flagged):
+    task = replace(flagged_task(kind) if flagged else some_task(kind), y_target=None)
+    with pytest.raises(ValueError, match="no y_target, so nothing can be learned from it; pass y_target"):
+        untouched.objective(task)
+
+
+def test_values_are_looked_at_only_if_asked_for(model, task):
+    x = task.x_target.clone()
+    x[0, 0] = torch.nan
+    broken = replace(task, x_target=x)
+    assert model.predict(broken, validate=False).mean[0, 1:].isfinite().all()
+    model.objective(broken, validate=False)
+
+
+def test_local_noise_for_another_number_of_targets_is_refused(kind, task):
+    model = seeded_model("dsvnp", KINDS[kind])
+    noise = with_points(fixed_noise(model, task), slice(0, 5))
+    with pytest.raises(
+        ValueError, match=r"noise\['local'\] has 5 points but the task has 6 targets; pass one"
+    ):
+        model.predict(task, noise=noise)
+
+
+def test_models_are_made_by_name_and_a_misspelt_name_gets_a_suggestion():
+    assert list(MODELS) == [model.name for model in MODELS.values()]
+    for name, model in MODELS.items():
+        assert type(make_model(name, KINDS["gaussian"])) is model
+        assert model.summary
+    with pytest.raises(
+        ValueError, match="unknown model 'dsnvp'. Did you mean 'dsvnp'.*Known: nn, mc-dropout"
+    ):
+        make_model("dsnvp", KINDS["gaussian"])
