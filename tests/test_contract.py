@@ -143,6 +143,18 @@ def is_random(model: NeuralProcess) -> bool:
     return bool(model.noise_shapes(1, 1, 1, 1, shared=True))
 
 
+def spy_on(owner, method: str, monkeypatch) -> list[tuple]:
+    """Record the arguments of each call of a method, which goes on as before."""
+    calls, original = [], getattr(owner, method)
+
+    def record(*args, **kwargs):
+        calls.append(args)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, method, record, raising=False)
+    return calls
+
+
 # --- sets: order, size and padding ---
 
 
@@ -627,156 +639,3 @@ def test_every_parameter_of_an_image_model_learns(name, embed):
     task = image_task(model, 2, 4, 8)
     for n, gradient in gradients(model, task, fixed_noise(model, task, shared=False)).items():
         assert gradient.abs().max() > 0, n
-
-
-# --- bad input, refused before anything is computed ---
-
-
-def spy_on(owner, method: str, monkeypatch) -> list[tuple]:
-    """Record the arguments of each call of a method, which goes on as before."""
-    calls, original = [], getattr(owner, method)
-
-    def record(*args, **kwargs):
-        calls.append(args)
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(owner, method, record, raising=False)
-    return calls
-
-
-@pytest.fixture
-def untouched(kind, monkeypatch):
-    """A model that must not be run."""
-    model = seeded_model("dsvnp", KINDS[kind])
-
-    def fail(*args, **kwargs):
-        raise AssertionError("computed before the input was refused")
-
-    for hook in ("summarise", "decode", "draws", "noise_shapes"):
-        monkeypatch.setattr(model, hook, fail)
-    return model
-
-
-@pytest.mark.parametrize("count", ["num_global", "num_local"])
-def test_no_draws_are_refused(untouched, task, count):
-    for call in (untouched.predict, untouched.objective):
-        with pytest.raises(ValueError, match=f"{count} must be at least 1, got 0; one draw is the least"):
-            call(task, **{count: 0})
-
-
-def test_a_wrong_number_of_features_is_refused(untouched, task):
-    wide = replace(task, x_context=torch.zeros(3, 4, 5), x_target=torch.zeros(3, 6, 5))
-    for call in (untouched.predict, untouched.objective):
-        for validate in (True, False):
-            with pytest.raises(
-                ValueError, match="x has 5 features but the model was made for 2; pass the inputs"
-            ):
-                call(wide, validate=validate)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.long])
-def test_inputs_of_another_type_than_the_model_are_refused(untouched, task, dtype):
-    other = replace(task, x_context=task.x_context.to(dtype), x_target=task.x_target.to(dtype))
-    with pytest.raises(
-        ValueError, match=r"x is torch.\w+ but the model computes in torch.float64; pass x.to"
-    ):
-        untouched.predict(other)
-
-
-@pytest.mark.parametrize("side", ["y_context", "y_target"])
-def test_a_wrong_number_of_outputs_is_refused(untouched, kind, task, side):
-    wide = replace(flagged_task(kind), **{side: torch.zeros(3, 7, 4, dtype=task.y_context.dtype)})
-    message = {"categorical": f"{side} must hold one label per point.*got.*pass class indices, not one-hot"}
-    for validate in (True, False):
-        with pytest.raises(
-            ValueError, match=message.get(kind, f"{side} has 4 outputs but the model was made for 2")
-        ):
-            untouched.objective(wide, validate=validate)
-
-
-@pytest.mark.parametrize("side", ["y_context", "y_target"])
-def test_outputs_of_the_wrong_type_are_refused(untouched, kind, side):
-    task = flagged_task(kind)
-    y = getattr(task, side)
-    other = replace(task, **{side: y.double() if kind == "categorical" else y.long()})
-    message = {"categorical": f"{side} must hold integer class labels, got torch.float64; pass y.long"}
-    expected = message.get(
-        kind, f"{side} must be floating point for regression, got torch.int64; pass y.float"
-    )
-    with pytest.raises(ValueError, match=expected):
-        untouched.objective(other)
-
-
-@pytest.mark.parametrize("side", ["context", "target"])
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_inputs_that_are_not_finite_are_refused(untouched, task, side, bad):
-    x = getattr(task, f"x_{side}").clone()
-    x[1, 2, 0] = bad
-    broken = replace(task, **{f"x_{side}": x})
-    for call in (untouched.predict, untouched.objective):
-        with pytest.raises(ValueError, match=rf"must be finite, got {bad} at \(1, \d, 0\).*drop or impute"):
-            call(broken)
-
-
-@pytest.mark.parametrize("side", ["context", "target"])
-@pytest.mark.parametrize(("label", "got"), [(3, "0 to 3"), (-1, "-1 to 2")])
-def test_labels_out_of_range_are_refused(side, label, got):
-    model, task = seeded_model("np", KINDS["categorical"]), flagged_task("categorical", 3, 4, 7)
-    y = getattr(task, f"y_{side}").clone()
-    y[0, 0] = label
-    broken = replace(task, **{f"y_{side}": y})
-    with pytest.raises(ValueError, match=f"y_{side} must hold labels from 0 to 2, got {got}; renumber"):
-        model.objective(broken)
-
-
-def test_an_infinite_output_is_refused_but_not_by_a_prediction_which_does_not_read_it():
-    model, task = seeded_model("np", KINDS["gaussian"]), flagged_task("gaussian")
-    y = task.y_target.clone()
-    y[2, 6, 1] = -torch.inf
-    broken = replace(task, y_target=y)
-    with pytest.raises(ValueError, match=r"y_target is infinite at \(2, 6, 1\).*use NaN for a missing value"):
-        model.objective(broken)
-    model.predict(broken)
-
-
-def test_a_task_without_targets_is_refused(untouched, task):
-    mask = task.mask_target.clone()
-    mask[1] = False
-    for call in (untouched.predict, untouched.objective):
-        with pytest.raises(ValueError, match="mask_target leaves task 1 without a target; keep at least one"):
-            call(replace(task, mask_target=mask, in_context=torch.zeros_like(mask)))
-
-
-@pytest.mark.parametrize("flagged", [True, False])
-def test_an_objective_without_y_target_is_refused(untouched, kind, flagged):
-    task = replace(flagged_task(kind) if flagged else some_task(kind), y_target=None)
-    with pytest.raises(ValueError, match="no y_target, so nothing can be learned from it; pass y_target"):
-        untouched.objective(task)
-
-
-def test_values_are_looked_at_only_if_asked_for(model, task):
-    x = task.x_target.clone()
-    x[0, 0] = torch.nan
-    broken = replace(task, x_target=x)
-    assert model.predict(broken, validate=False).mean[0, 1:].isfinite().all()
-    model.objective(broken, validate=False)
-
-
-def test_local_noise_for_another_number_of_targets_is_refused(kind, task):
-    model = seeded_model("dsvnp", KINDS[kind])
-    noise = with_points(fixed_noise(model, task), slice(0, 5))
-    with pytest.raises(
-        ValueError, match=r"noise\['local'\] has 5 points but the task has 6 targets; pass one"
-    ):
-        model.predict(task, noise=noise)
-
-
-def test_models_are_made_by_name_and_a_misspelt_name_gets_a_suggestion():
-    assert list(MODELS) == [model.name for model in MODELS.values()]
-    for name, model in MODELS.items():
-        assert type(make_model(name, KINDS["gaussian"])) is model
-        assert model.summary
-    with pytest.raises(
-        ValueError, match="unknown model 'dsnvp'. Did you mean 'dsvnp'.*Known: nn, mc-dropout"
-    ):
-        make_model("dsnvp", KINDS["gaussian"])

@@ -231,10 +231,10 @@ def aupr(domain: Tensor, ood: Tensor) -> Tensor:
 def fpr_at_95(domain: Tensor, ood: Tensor) -> Tensor:
     """Share of o.o.d. points taken for domain points where 95 % of the domain is accepted, [].
 
-    FPR at 95 % TPR with the *domain* as the positive class (Liang et al., 2018). The threshold is the smallest
-    domain score that at least 95 % of the domain does not exceed; points on it are accepted. Others call
-    o.o.d. positive and ask for false alarms where 95 % of it is detected (Hendrycks et al., 2019): that is
-    `fpr_at_95(-ood, -domain)`.
+    FPR at 95 % TPR with the *domain* as the positive class (Liang et al., 2018). The threshold is the
+    smallest domain score that at least 95 % of the domain does not exceed; points on it are accepted. Others
+    call o.o.d. positive and ask for false alarms where 95 % of it is detected (Hendrycks et al., 2019): that
+    is `fpr_at_95(-ood, -domain)`.
     """
     domain, ood = _scores(domain, ood)
     needed = -(-95 * len(domain) // 100)  # 95 % of the domain, rounded up in whole numbers

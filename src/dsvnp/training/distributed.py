@@ -92,6 +92,15 @@ class Cluster:
             for tensor in tensors:
                 dist.all_reduce(tensor)
 
+    def largest(self, value: int) -> int:
+        """The largest of all processes' numbers; all of them must ask."""
+        if self.size == 1:
+            return int(value)
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        number = torch.tensor(int(value), device=device)
+        dist.all_reduce(number, dist.ReduceOp.MAX)
+        return int(number)
+
     def average(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Average floating-point tensors over ranks that hold parts of one batch (batch norm's statistics)."""
         self.all_reduce(*(value for value in tensors.values() if value.is_floating_point()))

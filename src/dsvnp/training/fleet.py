@@ -15,7 +15,6 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from dsvnp.data.base import TaskSource
 from dsvnp.models.base import NeuralProcess
 from dsvnp.training.distributed import Cluster
 from dsvnp.training.settings import Settings
-from dsvnp.training.step import STOP_REASONS, TERMS, StepPlan, Tensors, make_step
+from dsvnp.training.step import TERMS, StepPlan, Tensors, make_step
 
 
 class Fleet:
@@ -171,15 +170,6 @@ class Fleet:
         steps.zero_()
         return out
 
-    def stopped(self) -> dict[int, tuple[int, str]]:
-        """Replicas that a non-finite number stopped: the step, and the term it was in, by index."""
-        steps, reasons = self.state["stop_step"].tolist(), self.state["stop_reason"].tolist()
-        return {
-            row: (step, STOP_REASONS[reason])
-            for row, (step, reason) in enumerate(zip(steps, reasons, strict=True))
-            if step >= 0
-        }
-
     def replica(self, row: int, best: bool = False) -> NeuralProcess:
         """A copy of one replica as a model of its own, in evaluation mode.
 
@@ -212,12 +202,17 @@ class Fleet:
             state["active"].logical_and_(state["waited"] < self.settings.patience)
 
     def describe(self) -> dict[str, object]:
-        """What this run is, for a checkpoint to be compared with: the model, its sizes, settings and seeds."""
+        """What decides the outcome of this run, for a checkpoint to be compared with."""
+        source = {
+            name: list(value.shape) if isinstance(value, Tensor) else str(value)
+            for name, value in vars(self.sources[0]).items()
+        }
         return {
             "model": self.model.name,
-            "architecture": asdict(self.model.arch),
-            "settings": self.settings.to_dict(),
+            "architecture": self.model.arch.to_dict(),
+            "settings": self.settings.outcome(),
             "seeds": list(self.all_seeds),
+            "source": {"kind": type(self.sources[0]).__name__, **source},
         }
 
     # --- making ---
@@ -238,14 +233,13 @@ class Fleet:
 
     def _stack(self, tensors: list[Tensors]) -> Tensors:
         """Static tensors of one source a replica, stacked."""
-        for name, value in tensors[0].items():
+        for name in tensors[0]:
             shapes = {tuple(each[name].shape) for each in tensors}
             if len(shapes) > 1:
                 raise ValueError(
                     f"the sources of a fleet differ in the shape of {name!r}: {sorted(shapes)}; "
                     "give each replica as many rows"
                 )
-            del value
         return {name: torch.stack([each[name] for each in tensors]).to(self.device) for name in tensors[0]}
 
     def _plan(self) -> StepPlan:

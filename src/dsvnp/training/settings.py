@@ -84,6 +84,16 @@ class Settings:
             raise ValueError(f"{name} has {len(value)} values but the fleet has {num_replicas} replicas")
         return [float(v) for v in value]
 
+    def outcome(self) -> dict[str, Any]:
+        """The settings that decide what comes out, which a resumed run must share with the first.
+
+        A run at a constant learning rate may be prolonged, so that its length is not among them.
+        """
+        others = ["log_every", "checkpoint_every", "keep", "compile", "capture"]
+        if self.schedule.kind == "constant":
+            others.append("num_steps")
+        return {name: value for name, value in self.to_dict().items() if name not in others}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as a dictionary that JSON can hold."""
         return asdict(self)

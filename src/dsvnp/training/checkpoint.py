@@ -1,0 +1,180 @@
+"""Checkpoints that survive anything, without pickle.
+
+A checkpoint is a folder `step-000001000` with two files: `state.safetensors` (weights, moments, statistics, all
+with the replica axis first) and `run.json` (what the run is, how far it got, the random generators, and the
+checksum of the other file). It is written under a temporary name, flushed to disk and renamed, so that a folder
+with that name is whole whenever the process dies; what is nevertheless damaged, or belongs to another run, is
+refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+FORMAT, VERSION = "dsvnp-checkpoint", 1
+STATE, RUN = "state.safetensors", "run.json"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be used; the message names it and says what to use instead."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds.
+
+    Attributes:
+        tensors: the state, by name.
+        run: the run it belongs to, as `Fleet.describe` says it.
+        step: number of steps taken.
+        generators: state of each replica's generator, as hexadecimal text.
+        environment: what bit-exactness depends on (torch version, device, threads).
+    """
+
+    tensors: dict[str, Tensor]
+    run: dict[str, Any]
+    step: int
+    generators: list[str]
+    environment: dict[str, Any]
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """What a resumed run must share with the first one to be equal to it bit by bit."""
+    return {
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
+    """Write a checkpoint into `folder` and remove all but the last `keep`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"step-{checkpoint.step:09d}"
+    temporary = folder / f".writing-{final.name}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    tensors = {name: value.contiguous().cpu() for name, value in checkpoint.tensors.items()}
+    save_file(tensors, temporary / STATE)
+    run = {
+        "format": FORMAT,
+        "version": VERSION,
+        "run": checkpoint.run,
+        "step": checkpoint.step,
+        "generators": checkpoint.generators,
+        "environment": checkpoint.environment,
+        "sha256": {STATE: _sha256(temporary / STATE)},
+    }
+    (temporary / RUN).write_text(json.dumps(run, indent=1), encoding="utf-8")
+    for path in (temporary / STATE, temporary / RUN, temporary):
+        _flush(path)
+    if final.exists():  # the same step again, after a resume: the new one takes its place
+        _remove(final)
+    temporary.rename(final)
+    _flush(folder)
+    for old in list_checkpoints(folder)[:-keep]:
+        _remove(old)
+    return final
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first."""
+    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+
+
+def load(path: Path, run: Mapping[str, Any] | None = None) -> Checkpoint:
+    """Read a checkpoint, and refuse one that is damaged, foreign, or of another run than `run`."""
+    try:
+        return _load(path, run)
+    except CheckpointError as error:
+        good = [other for other in list_checkpoints(path.parent) if other != path and _is_good(other, run)]
+        hint = f"the last good one is {good[-1]}" if good else "there is no other good one beside it"
+        raise CheckpointError(f"{path}: {error}; {hint}") from None
+
+
+def load_latest(folder: Path, run: Mapping[str, Any]) -> Checkpoint | None:
+    """Read the newest checkpoint of a folder; None if there is none."""
+    found = list_checkpoints(folder)
+    return load(found[-1], run) if found else None
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint, and what an earlier process left half removed.
+
+    Renamed first: a folder that is being removed must not look like a checkpoint.
+    """
+    path.rename(path.parent / f".removing-{path.name}")
+    for doomed in path.parent.glob(".removing-*"):
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _load(path: Path, expected: Mapping[str, Any] | None) -> Checkpoint:
+    """Read a checkpoint; the errors do not name it yet."""
+    if not (path / RUN).is_file() or not (path / STATE).is_file():
+        raise CheckpointError(f"not a checkpoint: it must hold {RUN} and {STATE}")
+    try:
+        data = json.loads((path / RUN).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise CheckpointError(f"damaged: {RUN} is not valid JSON") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise CheckpointError(f"foreign: {RUN} does not say format {FORMAT!r}")
+    if data.get("version") != VERSION:
+        raise CheckpointError(f"written in version {data.get('version')} of the format, this reads {VERSION}")
+    if _sha256(path / STATE) != data["sha256"][STATE]:
+        raise CheckpointError(f"damaged: {STATE} does not have the checksum that {RUN} gives")
+    if expected is not None and (difference := _difference(dict(expected), data["run"])):
+        raise CheckpointError(f"of another run: {difference}")
+    try:
+        tensors = load_file(path / STATE)
+    except SafetensorError as error:
+        raise CheckpointError(f"damaged: {STATE}: {error}") from None
+    return Checkpoint(tensors, data["run"], data["step"], data["generators"], data["environment"])
+
+
+def _is_good(path: Path, run: Mapping[str, Any] | None) -> bool:
+    """Whether a checkpoint can be read."""
+    try:
+        _load(path, run)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _difference(expected: dict[str, Any], found: dict[str, Any], prefix: str = "") -> str:
+    """Say the first setting in which two runs differ; an empty text if none."""
+    expected = json.loads(json.dumps(expected))  # tuples become lists, as in the file
+    for key in sorted(expected.keys() | found.keys()):
+        a, b = expected.get(key), found.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            if inner := _difference(a, b, f"{prefix}{key}."):
+                return inner
+        elif a != b:
+            return f"{prefix}{key} is {b!r} there but {a!r} here"
+    return ""
+
+
+def _sha256(path: Path) -> str:
+    """Checksum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Make sure that a file, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,203 @@
+"""The loop: step, report, validate, save, and stop when asked to."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+
+import torch
+from torch import Tensor
+
+from dsvnp.training import checkpoint as checkpoints
+from dsvnp.training.checkpoint import Checkpoint
+from dsvnp.training.fleet import Fleet, matmul_precision
+from dsvnp.training.progress import Reporter
+from dsvnp.training.step import STOP_REASONS
+
+Validation = Callable[[Fleet], Tensor]  # one number per replica of this process, the lower the better
+
+
+class Interrupted(RuntimeError):
+    """Training was asked to stop; its state is saved."""
+
+    def __init__(self, signal_number: int, path: Path | None, step: int) -> None:
+        self.signal_number = signal_number
+        where = f"saved in {path}; run again to go on from there" if path else "nothing was saved: no folder"
+        super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}, {where}")
+
+
+def train(
+    fleet: Fleet,
+    folder: Path | None = None,
+    validation: Validation | None = None,
+    reporter: Reporter | None = None,
+) -> Fleet:
+    """Train a fleet to its last step, going on from the newest checkpoint in `folder` if there is one.
+
+    Args:
+        fleet: what to train.
+        folder: where checkpoints are written; None for none.
+        validation: metric of each replica, called every `validate_every` steps.
+        reporter: where progress goes; none is shown by default.
+
+    Raises:
+        Interrupted: on SIGINT or SIGTERM, after the step in progress and a checkpoint.
+        CheckpointError: if the newest checkpoint is damaged or of another run.
+    """
+    found = checkpoints.load_latest(folder, fleet.describe()) if folder is not None else None
+    if found is not None:
+        restore(fleet, found)
+    with matmul_precision(fleet.settings.precision), reporter or nullcontext(), _stop_signals() as stop:
+        if reporter is not None:
+            reporter.start(fleet.num_steps_taken)
+            if found is not None:
+                reporter.say(f"going on from step {found.step}{_caveat(fleet, found)}")
+        _loop(fleet, folder, validation, reporter, stop)
+    return fleet
+
+
+def _loop(
+    fleet: Fleet,
+    folder: Path | None,
+    validation: Validation | None,
+    reporter: Reporter | None,
+    caught: list[int],
+) -> None:
+    """Step until the end, until no replica is on, or until asked to stop."""
+    settings, cluster = fleet.settings, fleet.cluster
+    news = _News(fleet, reporter)
+    while fleet.num_steps_taken < settings.num_steps:
+        fleet.step()
+        step = fleet.num_steps_taken
+        if validation is not None and settings.validate_every and step % settings.validate_every == 0:
+            news.scores = validation(fleet)
+            fleet.note_validation(news.scores)
+        last = step == settings.num_steps
+        # Several processes agree on stopping, and do so only now and then; one process stops at once.
+        meet = step % settings.log_every == 0 or last
+        stop = max(caught, default=0) if cluster.size == 1 else 0
+        if meet:
+            news.report()
+            stop = cluster.largest(max(caught, default=0))
+            last = last or not cluster.largest(any(fleet.active))
+        due = settings.checkpoint_every and step % settings.checkpoint_every == 0
+        path = save(fleet, folder) if folder is not None and (due or last or stop) else None
+        if stop:
+            raise Interrupted(stop, path, step)
+        if last:
+            return
+
+
+def save(fleet: Fleet, folder: Path) -> Path | None:
+    """Write a checkpoint of all replicas; only one process does, and gets its path."""
+    cluster = fleet.cluster
+    rng = torch.stack([generator.get_state() for generator in fleet.generators])
+    tensors = cluster.gather({**fleet.state, "rng": rng}, _counts(fleet))
+    if not cluster.writes:
+        return None
+    generators = [bytes(row.tolist()).hex() for row in tensors.pop("rng")]
+    named = _named(fleet, tensors)
+    content = Checkpoint(
+        named, fleet.describe(), fleet.num_steps_taken, generators, checkpoints.environment(fleet.device)
+    )
+    return checkpoints.save(folder, content, fleet.settings.keep)
+
+
+def restore(fleet: Fleet, checkpoint: Checkpoint) -> None:
+    """Put a checkpoint's state into a fleet, in place: a captured graph goes on with it."""
+    rows = slice(fleet.share.start, fleet.share.stop)
+    for name, target in fleet.state.items():
+        if name.split(".")[-1] in FLAT:
+            parts = {k: checkpoint.tensors[f"{name}.{k}"][rows] for k in fleet.plan.layout.shapes}
+            target.copy_(fleet.plan.layout.flatten(parts))
+        else:
+            value = checkpoint.tensors[name]
+            target.copy_(value if value.ndim == 0 else value[rows])
+    for generator, text in zip(fleet.generators, checkpoint.generators[rows], strict=True):
+        if len(text) != 2 * len(generator.get_state()):
+            raise checkpoints.CheckpointError(
+                f"written on {checkpoint.environment['device']}, whose random generators differ from those of "
+                f"{fleet.device.type}; go on there, or start anew in another folder"
+            )
+        generator.set_state(torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8))
+    fleet.num_steps_taken = checkpoint.step
+
+
+def _caveat(fleet: Fleet, checkpoint: Checkpoint) -> str:
+    """Say in what a resumed run differs from the first one, so that it need not be equal to it bit by bit."""
+    here = checkpoints.environment(fleet.device)
+    changed = [f"{k} {v} → {here[k]}" for k, v in checkpoint.environment.items() if here.get(k) != v]
+    return f"; equal to an undisturbed run but for rounding, since {', '.join(changed)}" if changed else ""
+
+
+FLAT = ("params", "m", "v")  # kept flat in a fleet, by parameter name in a file
+
+
+def _named(fleet: Fleet, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Cut flat tensors into parameters by name, so that a file can be read without this program."""
+    out: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        if name.split(".")[-1] in FLAT:
+            out |= {f"{name}.{k}": part for k, part in fleet.plan.layout.unflatten(value).items()}
+        else:
+            out[name] = value
+    return out
+
+
+class _News:
+    """What there is to tell of a fleet: its terms, its validation, and replicas that stopped."""
+
+    def __init__(self, fleet: Fleet, reporter: Reporter | None) -> None:
+        self.fleet, self.reporter = fleet, reporter
+        self.told = {row for row, step in enumerate(fleet.state["stop_step"].tolist()) if step >= 0}
+        self.scores: Tensor | None = None
+
+    def report(self) -> None:
+        """Read the metrics and tell of them; one process does, for all."""
+        fleet = self.fleet
+        values = fleet.read_metrics()
+        if self.scores is not None:
+            values["validation"] = self.scores.to(fleet.device)
+        stops = {name: fleet.state[name] for name in ("stop_step", "stop_reason")}
+        everything = fleet.cluster.gather({**values, **stops}, _counts(fleet))
+        if self.reporter is None or not fleet.cluster.writes:
+            return
+        columns = {name: [float(v) for v in everything[name].tolist()] for name in values}
+        self.reporter.report(fleet.num_steps_taken, columns)
+        for row, (step, reason) in enumerate(
+            zip(*(everything[name].tolist() for name in stops), strict=True)
+        ):
+            if step >= 0 and row not in self.told:
+                self.told.add(row)
+                self.reporter.say(
+                    f"replica {row} (seed {fleet.all_seeds[row]}) stopped: {STOP_REASONS[reason]} was not finite "
+                    f"at step {step}; the others go on. A lower learning rate or clip_norm may help"
+                )
+
+
+def _counts(fleet: Fleet) -> list[int]:
+    """Replicas of each process."""
+    return [len(fleet.cluster.share(len(fleet.all_seeds), rank)) for rank in range(fleet.cluster.size)]
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM instead of dying of them; only the main thread may."""
+    caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+
+    def catch(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+
+    before = {number: signal.signal(number, catch) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

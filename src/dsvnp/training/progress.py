@@ -1,0 +1,145 @@
+"""Progress: a live bar on a terminal, plain lines elsewhere, and always a line of JSON per report."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+
+class Reporter:
+    """Tells how training goes.
+
+    Args:
+        title: what is trained.
+        num_steps: steps in all.
+        log: file that gets a line of JSON per report; None for none.
+        tensorboard: folder for TensorBoard (extra `tensorboard`); None for none.
+        console: where to write; the standard error by default.
+        quiet: write nothing to the console but warnings.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        num_steps: int,
+        log: Path | None = None,
+        tensorboard: Path | None = None,
+        console: Console | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.title, self.num_steps, self.quiet = title, num_steps, quiet
+        self.console = console or Console(stderr=True)
+        self._log_path = log
+        self._log: IO[str] | None = None
+        self._writer = _tensorboard(tensorboard) if tensorboard is not None else None
+        self._bar: Progress | None = None
+        self._last = (time.perf_counter(), 0)
+
+    def __enter__(self) -> Reporter:
+        if self._log_path is not None:
+            self._log_path.parent.mkdir(parents=True, exist_ok=True)
+            self._log = self._log_path.open("a", encoding="utf-8")
+        if self.console.is_terminal and not self.quiet:
+            self._bar = Progress(
+                TextColumn("[bold]{task.description}"),
+                BarColumn(bar_width=24),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[line]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self.title, total=self.num_steps, line="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        if self._log is not None:
+            self._log.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    def start(self, step: int) -> None:
+        """Say where training starts: not at 0 after a resume, which takes later lines of the log back."""
+        self._last = (time.perf_counter(), step)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step)
+        if self._log is not None and self._log_path is not None:
+            lines = self._log_path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if _step_of(line) <= step]
+            self._log.truncate(0)
+            self._log.writelines(kept)
+            self._log.flush()
+
+    def report(self, step: int, values: Mapping[str, Sequence[float]]) -> None:
+        """Report a value per replica of each metric; the console shows their mean.
+
+        Args:
+            step: steps taken.
+            values: for each name one value per replica; empty ones are left out.
+        """
+        now = time.perf_counter()
+        speed = (step - self._last[1]) / max(now - self._last[0], 1e-9)
+        self._last = (now, step)
+        if self._log is not None:
+            record: dict[str, Any] = {"step": step, "steps_per_second": round(speed, 3)}
+            record |= {name: [_finite(v) for v in column] for name, column in values.items()}
+            self._log.write(json.dumps(record) + "\n")
+            self._log.flush()
+        if self._writer is not None:
+            for name, column in values.items():
+                for row, value in enumerate(column):
+                    self._writer.add_scalar(f"{name}/{row}", value, step)
+        line = "  ".join(f"{_SHORT.get(k, k)} {_mean(v):.3f}" for k, v in values.items() if v)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, line=f"{line}  {speed:.0f} steps/s")
+        elif not self.quiet:
+            left = (self.num_steps - step) / max(speed, 1e-9)
+            self.console.print(
+                f"{self.title}: step {step}/{self.num_steps}  {line}  {speed:.0f} steps/s  {left:.0f} s left",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def say(self, message: str) -> None:
+        """Write a line that matters whatever the mode."""
+        self.console.print(f"{self.title}: {message}", highlight=False, soft_wrap=True)
+
+
+_SHORT = {"log_likelihood": "LL", "kl_local": "KL_L", "kl_global": "KL_G", "validation": "valid"}
+
+
+def _step_of(line: str) -> float:
+    """The step of a line of the log; infinite for one that was cut off."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError):
+        return math.inf
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Mean of the finite values; NaN if there is none."""
+    finite = [v for v in values if math.isfinite(v)]
+    return sum(finite) / len(finite) if finite else math.nan
+
+
+def _finite(value: float) -> float | None:
+    """A number that JSON can hold."""
+    return value if math.isfinite(value) else None
+
+
+def _tensorboard(folder: Path) -> Any:
+    """Open a TensorBoard writer, or say what to install."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise RuntimeError("TensorBoard is not installed; pip install 'dsvnp[tensorboard]'") from None
+    return SummaryWriter(str(folder))

@@ -1,0 +1,202 @@
+"""Aggregators and attention, held against naive loops over the filled slots."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dsvnp.aggregators import AGGREGATORS, Attention, TopK, attend, make_aggregator
+
+B, N, H = 5, 6, 4
+COUNTS = (0, 1, 2, 4, 6)  # filled slots of each set
+NAMES = (*AGGREGATORS, "top-1", "top-2")
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def some_sets() -> tuple[torch.Tensor, torch.Tensor]:
+    """Sets of several sizes, with filled slots in no particular place."""
+    mask = torch.zeros(B, N, dtype=torch.bool)
+    for b, count in enumerate(COUNTS):
+        mask[b, torch.randperm(N)[:count]] = True
+    return torch.randn(B, N, H, dtype=torch.float64), mask
+
+
+def naive(name: str, aggregate, members: torch.Tensor) -> torch.Tensor:
+    """Aggregate the members of one set, [n, H], one by one."""
+    if len(members) == 0:
+        return torch.zeros(H, dtype=torch.float64)
+    if name == "pairwise":
+        pairs = [aggregate.phi(a + b, a * b) for a in members for b in members]
+        return sum(pairs) / len(pairs)
+    ranked = [sorted(column, reverse=True) for column in members.T.tolist()]
+    rank = {"max": 0, "min": -1}
+    if name.startswith("top-"):
+        rank[name] = min(int(name[4:]), len(members)) - 1
+    values = [column[rank[name]] if name in rank else sum(column) / len(column) for column in ranked]
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_aggregator_sees_the_filled_slots_and_nothing_else(name):
+    aggregate = make_aggregator(name, H).double()
+    r, mask = some_sets()
+    expected = torch.stack([naive(name, aggregate, r[b, mask[b]]) for b in range(B)])
+    torch.testing.assert_close(aggregate(r, mask), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_of_a_set_does_not_matter(name):
+    aggregate = make_aggregator(name, H).double()
+    (r, mask), order = some_sets(), torch.randperm(N)
+    torch.testing.assert_close(aggregate(r[:, order], mask[:, order]), aggregate(r, mask))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("slots", [0, 1, 3])
+def test_an_empty_set_gives_zeros(name, slots):
+    out = make_aggregator(name, H)(torch.randn(2, slots, H), torch.zeros(2, slots, dtype=torch.bool))
+    assert torch.equal(out, torch.zeros(2, H))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_finite_and_none_come_from_empty_slots(name):
+    r, mask = some_sets()
+    r = r.requires_grad_()
+    make_aggregator(name, H).double()(r, mask).square().sum().backward()
+    assert r.grad.isfinite().all()
+    assert (r.grad[~mask] == 0).all()
+    assert (r.grad[mask].abs().sum() > 0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_leading_axes_are_left_alone(name):
+    aggregate, (r, mask) = make_aggregator(name, H).double(), some_sets()
+    stacked = aggregate(torch.stack([r, 2 * r]), torch.stack([mask, mask]))
+    torch.testing.assert_close(stacked, torch.stack([aggregate(r, mask), aggregate(2 * r, mask)]))
+
+
+def test_top_k_takes_any_k_of_at_least_1():
+    assert make_aggregator("top-17", H).k == 17
+    assert TopK().k == 1
+    with pytest.raises(ValueError, match="top-k needs k of at least 1, got 0"):
+        make_aggregator("top-0", H)
+
+
+def test_a_misspelt_aggregator_gets_a_suggestion():
+    message = "unknown aggregator 'maen'. Did you mean 'mean'? Known: mean, max, min, top-3, pairwise."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make_aggregator("maen", H)
+    with pytest.raises(ValueError, match=r"unknown aggregator 'top-x'\. Did you mean 'top-3'"):
+        make_aggregator("top-x", H)
+
+
+# --- attention ---
+
+
+def naive_attention(queries, keys, values, mask) -> torch.Tensor:
+    """softmax(q·k / √D) v of one set, one query and one key at a time."""
+    out = torch.zeros(len(queries), values.shape[-1], dtype=values.dtype)
+    filled = [n for n in range(len(keys)) if mask[n]]
+    for t, query in enumerate(queries):
+        weights = [math.exp(sum(a * b for a, b in zip(query.tolist(), keys[n].tolist(), strict=True))
+                            / math.sqrt(len(query))) for n in filled]  # fmt: skip
+        for weight, n in zip(weights, filled, strict=True):
+            out[t] += weight / sum(weights) * values[n]
+    return out
+
+
+def some_attention() -> tuple[torch.Tensor, ...]:
+    values, mask = some_sets()
+    queries, keys = torch.randn(B, 3, 2, dtype=torch.float64), torch.randn(B, N, 2, dtype=torch.float64)
+    return queries, keys, values, mask
+
+
+def test_attention_is_a_softmax_over_the_filled_slots():
+    queries, keys, values, mask = some_attention()
+    expected = torch.stack([naive_attention(queries[b], keys[b], values[b], mask[b]) for b in range(B)])
+    torch.testing.assert_close(attend(queries, keys, values, mask), expected)
+
+
+def test_attention_over_full_sets_is_torchs():
+    queries, keys, values, _ = some_attention()
+    expected = F.scaled_dot_product_attention(queries, keys, values)
+    torch.testing.assert_close(attend(queries, keys, values, torch.ones(B, N, dtype=torch.bool)), expected)
+
+
+@pytest.mark.parametrize("slots", [0, 1, 6])
+def test_attention_to_an_empty_set_gives_zeros(slots):
+    queries, keys, values, _ = some_attention()
+    out = attend(queries, keys[:, :slots], values[:, :slots], torch.zeros(B, slots, dtype=torch.bool))
+    assert torch.equal(out, torch.zeros(B, 3, H, dtype=torch.float64))
+
+
+def test_attention_does_not_overflow():
+    queries, keys, values, mask = some_attention()
+    out = attend(1e3 * queries, 1e3 * keys, values, mask)
+    assert out.isfinite().all()
+    closest = (queries @ keys.transpose(-1, -2)).masked_fill(~mask[:, None], -math.inf).argmax(-1)
+    torch.testing.assert_close(out[1:], values.gather(1, closest[..., None].expand(-1, -1, H))[1:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_attention_are_finite_and_none_come_from_empty_slots(dtype):
+    *inputs, mask = some_attention()
+    queries, keys, values = (v.to(dtype).requires_grad_() for v in inputs)
+    attend(queries, keys, values, mask).square().sum().backward()
+    assert all(v.grad.isfinite().all() for v in (queries, keys, values))
+    assert (keys.grad[~mask] == 0).all()
+    assert (values.grad[~mask] == 0).all()
+    assert (queries.grad[2:] != 0).all()  # of two or more filled slots
+
+
+def test_empty_slots_do_not_matter_to_attention():
+    queries, keys, values, mask = some_attention()
+    dirty = [torch.where(mask[..., None], v, 1e6) for v in (keys, values)]
+    torch.testing.assert_close(attend(queries, *dirty, mask), attend(queries, keys, values, mask))
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 4])
+def test_cross_attention_splits_keys_and_values_into_heads(num_heads):
+    attention = Attention(3, H, num_heads).double()
+    x_target, x_context = torch.randn(B, 2, 3, dtype=torch.float64), torch.randn(B, N, 3, dtype=torch.float64)
+    values, mask = some_sets()
+    out = attention(x_target, x_context, values, mask)
+    queries, keys = attention.embed(x_target), attention.embed(x_context)
+    projected = values if num_heads == 1 else attention.project_values(values)
+    width = H // num_heads
+    heads = []
+    for head in range(num_heads):
+        own = slice(head * width, (head + 1) * width)
+        rows = [
+            naive_attention(queries[b, :, own], keys[b, :, own], projected[b, :, own], mask[b])
+            for b in range(B)
+        ]
+        heads.append(torch.stack(rows))
+    expected = torch.cat(heads, -1)
+    torch.testing.assert_close(out, expected if num_heads == 1 else attention.mix(expected))
+
+
+@pytest.mark.parametrize("num_heads", [1, 2])
+def test_cross_attention_to_an_empty_context_gives_zeros(num_heads):
+    attention, x = Attention(3, H, num_heads), torch.randn(2, 5, 3)
+    for slots in (0, 4):
+        out = attention(x, x[:, :slots], torch.randn(2, slots, H), torch.zeros(2, slots, dtype=torch.bool))
+        assert torch.equal(out, torch.zeros(2, 5, H))
+
+
+def test_one_head_uses_the_values_as_they_are():
+    assert [n for n, _ in Attention(3, H).named_parameters() if not n.startswith("embed")] == []
+
+
+@pytest.mark.parametrize("num_heads", [0, 3, -2])
+def test_heads_that_do_not_divide_the_width_are_refused(num_heads):
+    with pytest.raises(ValueError, match=f"num_heads must divide the width 4, got {num_heads}"):
+        Attention(3, H, num_heads)

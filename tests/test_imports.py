@@ -1,0 +1,86 @@
+"""Imports point downwards only: a module may import from its own layer and from those below it."""
+
+import ast
+from collections.abc import Iterator
+from importlib.util import resolve_name
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "src" / "dsvnp"
+APART = {"models", "data", "metrics"}  # one layer, but these never import each other
+LAYERS = [
+    {"task", "predictive", "likelihoods", "networks", "aggregators", "objectives", "gaussian", "naming"},
+    APART,
+    {"training"},
+    {"estimators", "experiments", "report"},
+    {"cli"},
+]
+LAYER = {module: height for height, modules in enumerate(LAYERS) for module in modules}
+
+
+def imported(source: str, package: str) -> Iterator[str]:
+    """Names of the top-level modules of dsvnp that a file imports, wherever in the file it does."""
+    for node in ast.walk(ast.parse(source)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        for name in names:
+            parts = [*name.split("."), ""]
+            if parts[0] == "dsvnp" and parts[1] != "__version__":
+                yield parts[1]
+
+
+def violations(root: Path) -> list[str]:
+    """What is wrong, in words; the package's own __init__.py is exempt, it re-exports the public names."""
+    wrong = []
+    for path in sorted(root.rglob("*.py")):
+        inner = path.relative_to(root).with_suffix("").parts
+        module = inner[0]
+        if module == "__init__":
+            continue
+        if module not in LAYER:
+            wrong.append(f"{module} is in no layer; decide where it belongs and add it to LAYERS")
+            continue
+        for other in imported(path.read_text(encoding="utf-8"), ".".join(["dsvnp", *inner[:-1]])):
+            if other not in LAYER:
+                wrong.append(f"{path.name} imports {other!r} of dsvnp; import from the module that has it")
+            elif LAYER[other] > LAYER[module] or (module != other and {module, other} <= APART):
+                wrong.append(f"{path.name} ({module}) imports {other}, which is not below it")
+    return wrong
+
+
+def test_imports_point_downwards() -> None:
+    assert any(ROOT.rglob("*.py")), f"expected the package's source in {ROOT}, found none"
+    assert not violations(ROOT), "\n".join(violations(ROOT))
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "allowed"),
+    [
+        ("models/cnp.py", "from dsvnp.task import Task", True),
+        ("models/cnp.py", "from dsvnp.models.base import NeuralProcess", True),
+        ("models/cnp.py", "from .base import NeuralProcess", True),
+        ("aggregators.py", "from dsvnp.networks import MLP", True),
+        ("report/page.py", "from dsvnp.experiments import base", True),
+        ("report/page.py", "from dsvnp import __version__", True),
+        ("__init__.py", "from dsvnp.cli import main", True),
+        ("metrics.py", "from dsvnp.models import MODELS", False),
+        ("metrics.py", "from dsvnp import models", False),
+        ("metrics.py", "import dsvnp.data.toy", False),
+        ("data/toy.py", "def f():\n    from ..models.base import NeuralProcess", False),
+        ("data/toy.py", "from .. import metrics", False),
+        ("task.py", "from dsvnp import Task", False),
+        ("task.py", "import dsvnp", False),
+        ("task.py", "from dsvnp.metrics import nll", False),
+        ("models/__init__.py", "from dsvnp.training import fleet", False),
+        ("training/fleet.py", "from dsvnp.experiments import base", False),
+        ("report/page.py", "import torch, dsvnp.cli", False),
+        ("novelty.py", "", False),
+    ],
+)
+def test_the_check_itself(tmp_path: Path, path: str, source: str, allowed: bool) -> None:
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_text(source)
+    assert (violations(tmp_path) == []) is allowed

@@ -1,0 +1,218 @@
+"""Likelihoods: from raw outputs to distributions of y, and from y to what an encoder reads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import distributions
+
+from dsvnp.likelihoods import Categorical, FixedGaussian, Gaussian
+from dsvnp.predictive import CategoricalPredictive, GaussianPredictive
+
+K, S, B, T = 3, 2, 2, 4
+
+
+def some_raw(size: int) -> torch.Tensor:
+    return torch.sin(torch.arange(K * S * B * T * size, dtype=torch.float64)).reshape(K, S, B, T, size) * 3
+
+
+def some_y(dim: int) -> torch.Tensor:
+    return torch.cos(torch.arange(B * T * dim, dtype=torch.float64)).reshape(B, T, dim)
+
+
+def some_labels() -> torch.Tensor:
+    return torch.arange(B * T).reshape(B, T, 1) % 3
+
+
+# --- Gaussian ---
+
+
+def test_gaussian_takes_a_mean_and_a_scale_above_the_floor_from_the_raw_output():
+    raw = some_raw(4)
+    mean, scale = Gaussian(2, floor=0.2).components(raw)
+    torch.testing.assert_close(mean, raw[..., :2])
+    torch.testing.assert_close(scale, 0.2 + 0.8 * F.softplus(raw[..., 2:]))
+
+
+def test_the_scale_of_a_gaussian_never_falls_below_the_floor():
+    scale = Gaussian(1).components(torch.tensor([0.0, -1e4]))[1]
+    assert scale.item() == pytest.approx(0.1)
+
+
+def test_gaussian_scores_y_by_its_density_summed_over_outputs():
+    likelihood, raw, y = Gaussian(2), some_raw(4), some_y(2)
+    expected = distributions.Normal(*likelihood.components(raw)).log_prob(y).sum(-1)
+    torch.testing.assert_close(likelihood.log_prob(raw, y), expected)
+
+
+def test_with_the_customary_floor_a_log_density_is_at_most_1_384_per_output():
+    best = Gaussian(1).log_prob(torch.tensor([[[0.0, -1e4]]]), torch.zeros(1, 1, 1))
+    assert best.item() == pytest.approx(1.3836, abs=1e-4)
+
+
+def test_gaussian_predicts_a_mixture_of_gaussians_that_scores_as_training_does():
+    likelihood, raw, y = Gaussian(2), some_raw(4), some_y(2)
+    predictive = likelihood.predictive(*likelihood.components(raw))
+    assert isinstance(predictive, GaussianPredictive)
+    torch.testing.assert_close(predictive.component_log_prob(y), likelihood.log_prob(raw, y))
+
+
+# --- squared error ---
+
+
+def test_squared_error_is_averaged_over_outputs():
+    raw, y = some_raw(3), some_y(3)
+    torch.testing.assert_close(FixedGaussian(3).log_prob(raw, y), -(raw - y).square().mean(-1))
+
+
+def test_squared_error_predicts_around_the_raw_output_with_its_own_sigma_per_output():
+    likelihood, raw = FixedGaussian(2).double(), some_raw(2)
+    predictive = likelihood.predictive(*likelihood.components(raw))
+    assert torch.equal(predictive.loc, raw)
+    assert (predictive.scale == 1).all()
+    likelihood.sigma.copy_(torch.tensor([0.5, 2.0]))
+    predictive = likelihood.predictive(*likelihood.components(raw))
+    assert torch.equal(predictive.scale[0, 0, 0, 0], torch.tensor([0.5, 2.0]).double())
+
+
+def test_the_sigma_of_squared_error_is_saved_but_not_trained():
+    assert list(FixedGaussian(2).state_dict()) == ["sigma"]
+    assert not list(FixedGaussian(2).parameters())
+
+
+# --- missing outputs, both regressions ---
+
+
+def test_a_missing_output_is_left_out_of_a_gaussian_score():
+    raw, y = some_raw(4), some_y(2)
+    y[0, 1, 0] = torch.nan
+    y[1, 2] = torch.nan
+    score = Gaussian(2).log_prob(raw, y)
+    alone = Gaussian(1).log_prob(raw[..., 1::2], y[..., 1:])  # mean and scale of the output that is there
+    torch.testing.assert_close(score[:, :, 0, 1], alone[:, :, 0, 1])
+    assert (score[:, :, 1, 2] == 0).all()
+
+
+def test_a_missing_output_is_left_out_of_a_mean_squared_error():
+    raw, y = some_raw(3), some_y(3)
+    y[0, 1, 0] = torch.nan
+    y[1, 2] = torch.nan
+    score = FixedGaussian(3).log_prob(raw, y)
+    torch.testing.assert_close(score[:, :, 0, 1], -(raw - y)[:, :, 0, 1, 1:].square().mean(-1))
+    assert (score[:, :, 1, 2] == 0).all()
+
+
+@pytest.mark.parametrize(("likelihood", "size"), [(Gaussian(2), 4), (FixedGaussian(2), 2)])
+def test_a_missing_output_gives_no_gradient(likelihood, size):
+    raw, y = some_raw(size).requires_grad_(), some_y(2)
+    y[0, 1, 0] = torch.nan
+    likelihood.log_prob(raw, y).sum().backward()
+    assert raw.grad.isfinite().all()
+    assert (raw.grad[:, :, 0, 1, ::2] == 0).all()
+    assert (raw.grad[:, :, 0, 1, 1::2] != 0).all()
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(2), FixedGaussian(2)])
+def test_a_missing_output_is_read_as_zero(likelihood):
+    y = some_y(2)
+    y[0, 1, 0] = torch.nan
+    encoded = likelihood.encode(y, torch.float32)
+    assert encoded.dtype == torch.float32
+    torch.testing.assert_close(encoded, y.nan_to_num(0.0).float())
+
+
+# --- classes ---
+
+
+def test_labels_are_read_as_one_hot_vectors():
+    encoded = Categorical(3).encode(some_labels(), torch.float64)
+    assert torch.equal(encoded, F.one_hot(some_labels().squeeze(-1), 3).double())
+
+
+def test_a_label_is_scored_by_its_log_probability():
+    raw = some_raw(3)
+    expected = distributions.Categorical(logits=raw).log_prob(some_labels().squeeze(-1))
+    torch.testing.assert_close(Categorical(3).log_prob(raw, some_labels()), expected)
+
+
+def test_classes_predict_a_mixture_that_scores_as_training_does():
+    likelihood, raw = Categorical(3), some_raw(3)
+    predictive = likelihood.predictive(*likelihood.components(raw))
+    assert isinstance(predictive, CategoricalPredictive)
+    torch.testing.assert_close(predictive.log_probs.exp(), raw.softmax(-1))
+    expected = likelihood.log_prob(raw, some_labels())
+    torch.testing.assert_close(predictive.component_log_prob(some_labels()), expected)
+
+
+# --- sizes, precision and refusals ---
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "dim_raw", "dim_encoded"),
+    [(Gaussian(5), 10, 5), (FixedGaussian(5), 5, 5), (Categorical(5), 5, 5)],
+)
+def test_each_likelihood_says_what_the_decoder_must_give_and_what_an_encoder_gets(
+    likelihood, dim_raw, dim_encoded
+):
+    assert (likelihood.dim_raw, likelihood.dim_encoded) == (dim_raw, dim_encoded)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "size", "y"), [(Gaussian(2), 4, 2), (FixedGaussian(2), 2, 2), (Categorical(3), 3, None)]
+)
+def test_distributions_leave_the_half_precision_of_autocast(likelihood, size, y):
+    raw = some_raw(size).bfloat16()
+    y = some_labels() if y is None else some_y(y).float()
+    assert likelihood.log_prob(raw, y).dtype == torch.float32
+    assert all(part.dtype == torch.float32 for part in likelihood.components(raw))
+
+
+@pytest.mark.parametrize("floor", [-0.1, 1.0, float("nan")])
+def test_a_floor_out_of_range_is_refused(floor):
+    with pytest.raises(ValueError, match=f"floor of sigma must be at least 0 and below 1, got {floor}"):
+        Gaussian(1, floor)
+
+
+def test_a_floor_of_zero_is_allowed():
+    assert Gaussian(1, 0.0).components(torch.tensor([0.0, -1e4]))[1] == 0
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(2), FixedGaussian(2)])
+def test_regression_accepts_its_outputs_and_refuses_others(likelihood):
+    likelihood.check(torch.zeros(1, 3, 2), "y_context")
+    with pytest.raises(ValueError, match="y_context has 3 outputs but the model was made for 2"):
+        likelihood.check(torch.zeros(1, 3, 3), "y_context")
+    with pytest.raises(
+        ValueError, match=r"y_target must be floating point for regression, got torch.int64; pass"
+    ):
+        likelihood.check(torch.zeros(1, 3, 2, dtype=torch.long), "y_target")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_classes_refuse_labels_that_are_not_integers(dtype):
+    with pytest.raises(
+        ValueError, match=f"y_target must hold integer class labels, got {dtype}; pass y.long()"
+    ):
+        Categorical(3).check(torch.zeros(1, 3, 1, dtype=dtype), "y_target")
+
+
+def test_classes_refuse_one_hot_labels():
+    with pytest.raises(
+        ValueError, match=r"one label per point, .* got \(1, 4, 3\); pass class indices, not one-hot"
+    ):
+        Categorical(3).check(torch.zeros(1, 4, 3, dtype=torch.long), "y_context")
+
+
+@pytest.mark.parametrize(("label", "got"), [(3, "0 to 3"), (-1, "-1 to 2")])
+def test_classes_refuse_labels_out_of_range_unless_the_slot_is_empty(label, got):
+    y, mask = some_labels(), torch.ones(B, T, dtype=torch.bool)
+    Categorical(3).check_values(y, mask, "y_context")
+    y[1, 3] = label
+    with pytest.raises(
+        ValueError, match=f"y_context must hold labels from 0 to 2, got {got}; renumber the classes"
+    ):
+        Categorical(3).check_values(y, mask, "y_context")
+    mask[1, 3] = False
+    Categorical(3).check_values(y, mask, "y_context")
+    Categorical(3).check_values(y, torch.zeros_like(mask), "y_context")
