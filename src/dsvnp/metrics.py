@@ -201,8 +201,8 @@ def entropies(predictive: Predictive, task: Task, points: Points = "P") -> Tenso
 
 def empirical_cdf(values: Tensor, at: Tensor) -> Tensor:
     """Share of values [N] that do not exceed each number of `at`, as in the paper's CDFs of entropies."""
-    ordered = values.flatten().sort().values
-    return torch.searchsorted(ordered, at.to(values), right=True) / len(ordered)
+    ordered = values.flatten().double().sort().values
+    return torch.searchsorted(ordered, at.to(ordered), right=True) / len(ordered)
 
 
 # --- out-of-distribution detection: scores of two sets, higher meaning more out of distribution ---

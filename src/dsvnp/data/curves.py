@@ -91,3 +91,25 @@ class Curves(TaskSource):
         x = take_batch(tensors["x"], step, self.shape[0])
         y = take_batch(tensors["y"], step, self.shape[0])
         return Task.from_points(x, y, first_points(uniforms["context"], *self.context, x))
+
+
+def curve_tasks(
+    num_tasks: int,
+    num_points: int,
+    context: tuple[int, int],
+    generator: torch.Generator,
+    interval: tuple[float, float] = (-2.0, 2.0),
+    batch_size: int = 100,
+) -> list[Task]:
+    """Draw tasks to test on, in batches: curves at random inputs, contexts of uniform sizes within `context`."""
+    check_context(context, num_points)
+    low, high = interval
+    tasks = []
+    for count in [batch_size] * (num_tasks // batch_size) + [num_tasks % batch_size] * (
+        num_tasks % batch_size > 0
+    ):
+        uniform = torch.rand(count, num_points + 1, generator=generator, device=generator.device)
+        x = low + (high - low) * uniform[:, 1:, None]
+        y = draw_curves(x, generator)
+        tasks.append(Task.from_points(x, y, first_points(uniform[:, 0], *context, x)))
+    return tasks

@@ -1,0 +1,1 @@
+"""Experiments: the demo, and one file for each experiment of the paper."""

@@ -1,0 +1,164 @@
+"""Each model's numbers, as they were when its equations were last checked by hand and by the tests beside.
+
+Parameters, inputs and noise come from sines rather than from a generator, so that the same numbers hold on any
+machine and any torch. A change that is meant to change them: run this file as a script and paste what it prints.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from dsvnp import MODELS, Architecture, NeuralProcess, Task, make_model
+
+ARCHITECTURES = {
+    "gaussian": Architecture(2, 2, encoder=(6,), dim_lat=4, decoder=(5,), dropout=0.3),
+    "squared-error": Architecture(
+        2,
+        2,
+        "squared-error",
+        embed_x="mlp",
+        dim_latx=3,
+        dim_laty=3,
+        encoder=(),
+        dim_lat=4,
+        decoder=(),
+        dropout=0.3,
+    ),
+    "categorical": Architecture(
+        2, 3, "categorical", dim_laty=3, encoder=(6,), dim_lat=4, decoder=(5,), dropout=0.3
+    ),
+}
+
+# log-likelihood, local KL, global KL (summed over tasks); sums of the predictive mean², variance and log-density
+# fmt: off
+GOLDEN = {
+    ("nn", "gaussian"): (
+        -63.65811947548, 0, 0,
+        9.764330792056, 6.740840775501, -70.3922046216,
+    ),
+    ("nn", "squared-error"): (
+        -15.05797872839, 0, 0,
+        5.556719093474, 20, -33.99777279922,
+    ),
+    ("nn", "categorical"): (
+        -12.20383827271, 0, 0,
+        4.463201357448, 5.536798642552, -13.33300118242,
+    ),
+    ("mc-dropout", "gaussian"): (
+        -58.36718340819, 0, 0,
+        7.655870824499, 7.534830375343, -51.99410378752,
+    ),
+    ("mc-dropout", "squared-error"): (
+        -15.78313182984, 0, 0,
+        4.886327808428, 22.01898133172, -32.98520213172,
+    ),
+    ("mc-dropout", "categorical"): (
+        -12.09444354406, 0, 0,
+        4.212990902725, 5.787009097275, -12.60262297984,
+    ),
+    ("cnp", "gaussian"): (
+        -36.43071630087, 0, 0,
+        9.190545241854, 5.433935146192, -45.3936962713,
+    ),
+    ("cnp", "squared-error"): (
+        -5.82068809053, 0, 0,
+        9.311235024888, 20, -31.09543708294,
+    ),
+    ("cnp", "categorical"): (
+        -7.03603619688, 0, 0,
+        4.649987010044, 5.350012989956, -13.21140219575,
+    ),
+    ("np", "gaussian"): (
+        -39.63908538082, 0, 4.041752374512,
+        4.955228595295, 6.581818534072, -40.24138201257,
+    ),
+    ("np", "squared-error"): (
+        -13.20340387104, 0, 0.210639636018,
+        7.814482649607, 23.57289471103, -29.79719430059,
+    ),
+    ("np", "categorical"): (
+        -11.03994153334, 0, 1.230175932762,
+        4.031508002086, 5.968491997914, -12.15053258097,
+    ),
+    ("attnnp", "gaussian"): (
+        -45.4498062215, 0, 4.041752374512,
+        7.138561525845, 6.643965897085, -40.27255062194,
+    ),
+    ("attnnp", "squared-error"): (
+        -13.56963825684, 0, 0.210639636018,
+        9.943095139785, 21.52344459003, -31.15312259944,
+    ),
+    ("attnnp", "categorical"): (
+        -11.28971022778, 0, 1.230175932762,
+        4.146029697248, 5.853970302752, -12.47264780359,
+    ),
+    ("dsvnp", "gaussian"): (
+        -52.13389652154, 47.37752330361, 4.041752374512,
+        6.668680184627, 7.708612778465, -41.46764332245,
+    ),
+    ("dsvnp", "squared-error"): (
+        -17.71834589237, 68.37038151326, 0.210639636018,
+        12.35635107983, 32.300290367, -32.09249845903,
+    ),
+    ("dsvnp", "categorical"): (
+        -11.66876770288, 47.67617870574, 1.230175932762,
+        4.206715410571, 5.793284589429, -12.66151413699,
+    ),
+}
+# fmt: on
+
+
+def wave(*shape: int, phase: float) -> torch.Tensor:
+    """Numbers in [−1, 1] without a generator."""
+    size = math.prod(shape)
+    return torch.sin(1.7 * torch.arange(size, dtype=torch.float64) + phase).reshape(shape)
+
+
+def golden_model(name: str, kind: str) -> NeuralProcess:
+    model = make_model(name, ARCHITECTURES[kind]).double()
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            parameter.copy_(0.6 * wave(*parameter.shape, phase=sum(map(ord, parameter_name)) % 89))
+    return model
+
+
+def golden_task(kind: str) -> Task:
+    x, y = wave(2, 5, 2, phase=0.1), 1.5 * wave(2, 5, 2, phase=0.2)
+    if kind == "categorical":
+        y = torch.arange(10).reshape(2, 5, 1) % 3
+    in_context = torch.tensor([[True, False, True, False, False], [False, True, False, False, False]])
+    return Task.from_points(
+        x, y, in_context, mask=torch.tensor([[True] * 5, [True, True, True, True, False]])
+    )
+
+
+def golden_noise(model: NeuralProcess, shared: bool) -> dict[str, torch.Tensor]:
+    shapes = model.noise_shapes(2, 5, 3, 2, shared=shared)
+    waves = {n: wave(*shape, phase=len(n)) for n, shape in shapes.items()}
+    return {n: (v + 1) / 2 if n.startswith("dropout") else 1.3 * v for n, v in waves.items()}
+
+
+def numbers(name: str, kind: str) -> tuple[float, ...]:
+    model, task = golden_model(name, kind), golden_task(kind)
+    bound = model.objective(task, noise=golden_noise(model, shared=False))
+    prediction = model.predict(task, noise=golden_noise(model, shared=True))
+    terms = [bound.log_likelihood, bound.kl_local, bound.kl_global]
+    terms += [prediction.mean.square(), prediction.variance, prediction.log_prob(task.y_target)]
+    return tuple(term.sum().item() for term in terms)
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("name", MODELS)
+def test_the_numbers_are_as_they_were(name, kind):
+    assert numbers(name, kind) == pytest.approx(GOLDEN[name, kind], rel=1e-10, abs=1e-10)
+
+
+if __name__ == "__main__":
+    for name in MODELS:
+        for kind in ARCHITECTURES:
+            first, second = numbers(name, kind)[:3], numbers(name, kind)[3:]
+            rows = [", ".join(f"{value:.13g}" for value in row) for row in (first, second)]
+            print(f'    ("{name}", "{kind}"): (\n        {rows[0]},\n        {rows[1]},\n    ),')
