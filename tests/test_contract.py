@@ -563,6 +563,14 @@ def test_a_model_computes_in_the_type_of_its_parameters(model, kind, task, dtype
     assert all(v.dtype == dtype for v in (*components(prediction), *bound[:3]))
 
 
+def test_a_model_computes_on_the_device_of_its_inputs(model, kind, task):
+    model, elsewhere = model.to("meta"), "meta"  # a device with shapes but no numbers
+    prediction = model.predict(task.to(elsewhere), K, S, validate=False)
+    bound = model.objective(flagged_task(kind).to(elsewhere), K, S, validate=False)
+    assert all(v.device.type == elsewhere for v in (*components(prediction), *bound))
+    assert prediction.sample(2).device.type == elsewhere
+
+
 def test_noise_has_the_shapes_the_model_names_and_is_uniform_for_dropout_alone(model, task):
     shapes = model.noise_shapes(3, 6, 500, 2, shared=False)
     noise = model.draw_noise(task, 500, 2, generator=torch.Generator().manual_seed(0))

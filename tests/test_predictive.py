@@ -106,6 +106,16 @@ def test_a_missing_output_adds_nothing_to_a_log_density(gaussian):
     torch.testing.assert_close(gaussian.log_prob(y)[rest], gaussian.log_prob(some_y())[rest])
 
 
+def test_a_missing_output_gives_no_gradient(gaussian):
+    y = some_y()
+    y[0, 1, 0] = torch.nan
+    loc = gaussian.loc.clone().requires_grad_()
+    GaussianPredictive(loc, gaussian.scale).log_prob(y).sum().backward()
+    assert loc.grad.isfinite().all()
+    assert (loc.grad[:, :, 0, 1, 0] == 0).all()
+    assert (loc.grad[:, :, 0, 1, 1] != 0).all()
+
+
 def test_a_masked_point_adds_nothing_to_a_joint_log_density_whatever_stands_there(gaussian):
     y, mask = some_y(), torch.ones(B, T, dtype=torch.bool)
     mask[0, 3] = False
@@ -222,13 +232,14 @@ def test_quantiles_invert_the_cdf(gaussian):
     levels = torch.tensor([1e-6, 0.025, 0.5, 0.9, 0.975], dtype=torch.float64)
     quantiles = gaussian.quantile(levels)
     assert quantiles.shape == (5, B, T, D)
-    torch.testing.assert_close(gaussian.cdf(quantiles), levels[:, None, None, None].expand(5, B, T, D))
+    expected = levels[:, None, None, None].expand(5, B, T, D)
+    torch.testing.assert_close(gaussian.cdf(quantiles), expected, rtol=1e-12, atol=1e-14)
 
 
 def test_quantiles_of_one_component_are_scipys(gaussian):
     one = GaussianPredictive(gaussian.loc[:1, :1], gaussian.scale[:1, :1])
     expected = scipy.stats.norm.ppf(0.1, one.loc[0, 0], one.scale[0, 0])
-    torch.testing.assert_close(one.quantile(0.1), torch.as_tensor(expected))
+    torch.testing.assert_close(one.quantile(0.1), torch.as_tensor(expected), rtol=1e-12, atol=1e-12)
 
 
 def test_a_number_gives_a_quantile_without_an_axis_for_it(gaussian):

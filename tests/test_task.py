@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
@@ -54,6 +55,16 @@ def test_sets_are_full_unless_masked():
     assert torch.equal(masked.mask_context, masks[0])
     assert torch.equal(masked.mask_target, masks[1])
     assert masked.y_target is None
+
+
+def test_masks_are_made_where_the_points_are():
+    task = Task.from_sets(*(numbers(1, 2, 1).to("meta") for _ in range(3)))
+    assert task.mask_context.device.type == task.mask_target.device.type == "meta"
+
+
+def test_a_task_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        some_sets().x_target = numbers(2, 3, 3)
 
 
 def test_a_task_knows_its_size():

@@ -65,6 +65,10 @@ class Curves(TaskSource):
         self.shape = (batch_size, num_points)
         self.context = (min_context, max_context)
         check_context(self.context, num_points)
+        if min(batch_size, refresh_every) < 1:
+            raise ValueError(
+                f"batch_size and refresh_every must be at least 1, got {batch_size} and {refresh_every}"
+            )
         self.interval = interval
         self.refresh_every = refresh_every
         self.dtype = dtype

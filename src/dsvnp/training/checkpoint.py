@@ -2,9 +2,9 @@
 
 A checkpoint is a folder `step-000001000` with two files: `state.safetensors` (weights, moments, statistics, all
 with the replica axis first) and `run.json` (what the run is, how far it got, the random generators, and the
-checksum of the other file). It is written under a temporary name, flushed to disk and renamed, so that a folder
-with that name is whole whenever the process dies; what is nevertheless damaged, or belongs to another run, is
-refused by name.
+checksums of the other file and of itself). It is written under a temporary name, flushed to disk and renamed, so
+that a folder with that name is whole whenever the process dies; what is nevertheless damaged, or belongs to
+another run, is refused by name.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"step-{checkpoint.step:09d}"
     temporary = folder / f".writing-{final.name}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    _sweep(folder)
     temporary.mkdir()
     tensors = {name: value.contiguous().cpu() for name, value in checkpoint.tensors.items()}
     save_file(tensors, temporary / STATE)
-    run = {
+    run: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "run": checkpoint.run,
         "step": checkpoint.step,
         "generators": checkpoint.generators,
         "environment": checkpoint.environment,
-        "sha256": {STATE: _sha256(temporary / STATE)},
     }
+    run["sha256"] = {STATE: _sha256(temporary / STATE), RUN: _sha256_of(run)}
     (temporary / RUN).write_text(json.dumps(run, indent=1), encoding="utf-8")
     for path in (temporary / STATE, temporary / RUN, temporary):
         _flush(path)
@@ -111,13 +111,16 @@ def load_latest(folder: Path, run: Mapping[str, Any]) -> Checkpoint | None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a checkpoint, and what an earlier process left half removed.
+    """Remove a checkpoint; renamed first, since a folder that is being removed must not look like one."""
+    doomed = path.rename(path.parent / f".removing-{path.name}")
+    shutil.rmtree(doomed, ignore_errors=True)
 
-    Renamed first: a folder that is being removed must not look like a checkpoint.
-    """
-    path.rename(path.parent / f".removing-{path.name}")
-    for doomed in path.parent.glob(".removing-*"):
-        shutil.rmtree(doomed, ignore_errors=True)
+
+def _sweep(folder: Path) -> None:
+    """Remove what a process that died left half written or half removed."""
+    for pattern in (".writing-*", ".removing-*"):
+        for leftover in folder.glob(pattern):
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _load(path: Path, expected: Mapping[str, Any] | None) -> Checkpoint:
@@ -132,7 +135,10 @@ def _load(path: Path, expected: Mapping[str, Any] | None) -> Checkpoint:
         raise CheckpointError(f"foreign: {RUN} does not say format {FORMAT!r}")
     if data.get("version") != VERSION:
         raise CheckpointError(f"written in version {data.get('version')} of the format, this reads {VERSION}")
-    if _sha256(path / STATE) != data["sha256"][STATE]:
+    checksums = data.pop("sha256", None)
+    if not isinstance(checksums, dict) or checksums.get(RUN) != _sha256_of(data):
+        raise CheckpointError(f"damaged: {RUN} does not have the checksum that it gives")
+    if _sha256(path / STATE) != checksums.get(STATE):
         raise CheckpointError(f"damaged: {STATE} does not have the checksum that {RUN} gives")
     if expected is not None and (difference := _difference(dict(expected), data["run"])):
         raise CheckpointError(f"of another run: {difference}")
@@ -169,6 +175,11 @@ def _sha256(path: Path) -> str:
     """Checksum of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sha256_of(record: dict[str, Any]) -> str:
+    """Checksum of a record, however its JSON is laid out."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _flush(path: Path) -> None:

@@ -96,8 +96,7 @@ class Cluster:
         """The largest of all processes' numbers; all of them must ask."""
         if self.size == 1:
             return int(value)
-        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-        number = torch.tensor(int(value), device=device)
+        number = torch.tensor(int(value), device=_meeting_place())
         dist.all_reduce(number, dist.ReduceOp.MAX)
         return int(number)
 
@@ -118,16 +117,22 @@ class Cluster:
             return dict(tensors)
         out = {}
         for name in sorted(tensors):
-            value = tensors[name].contiguous()
+            value = tensors[name]
             if value.ndim == 0:
                 out[name] = value
             elif self.rank:
-                dist.send(value.cpu() if dist.get_backend() == "gloo" else value, 0)
+                dist.send(value.to(_meeting_place()).contiguous(), 0)
             else:
                 parts = [value]
                 for rank, count in enumerate(counts[1:], start=1):
-                    part = torch.empty(count, *value.shape[1:], dtype=value.dtype, device=value.device)
+                    shape = (count, *value.shape[1:])
+                    part = torch.empty(shape, dtype=value.dtype, device=_meeting_place())
                     dist.recv(part, rank)
-                    parts.append(part)
+                    parts.append(part.to(value.device))
                 out[name] = torch.cat(parts)
         return out
+
+
+def _meeting_place() -> torch.device:
+    """Where a tensor must lie for the processes to exchange it (the state of a generator lies on the CPU)."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")

@@ -55,7 +55,7 @@ class Fleet:
         self.all_seeds = tuple(int(seed) for seed in seeds)
         self.share = self.cluster.share(len(self.all_seeds))
         self.seeds = tuple(self.all_seeds[i] for i in self.share)
-        if not self.seeds:
+        if self.cluster.splits_replicas and len(seeds) < self.cluster.size:  # all say so, none waits
             raise ValueError(f"{len(seeds)} replicas are too few for {self.cluster.size} processes")
         self.sources = self._my_sources(source)
         models = [_seeded(make, seed).to(self.device, settings.dtype) for seed in self.seeds]
@@ -64,6 +64,7 @@ class Fleet:
         self.static = (
             self._stack([s.static() for s in self.sources]) if len(self.sources) > 1 else self._first()
         )
+        self._check_alike()
         self.pool: Tensors = {}
         self._pool_index = -1
         self.num_steps_taken = 0
@@ -98,14 +99,12 @@ class Fleet:
         plain = make_step(self.plan, compile=False)
         function = plain
         if cuda if self.settings.compile is None else self.settings.compile:
-            torch._dynamo.reset()  # what an earlier fleet compiled counts against this one's limit
-            compiled = make_step(self.plan, compile=True)
             try:
+                torch._dynamo.reset()  # what an earlier fleet compiled counts against this one's limit
+                compiled = make_step(self.plan, compile=True)
                 self._try(compiled)
                 function = compiled
-            except (
-                Exception
-            ) as error:  # whatever a compiler may raise: no C++ compiler, an operation it lacks
+            except Exception as error:  # whatever it may be: no C++ compiler, an operation that it lacks
                 reason = str(error).strip().split("\n")[0]
                 warnings.warn(f"training goes on uncompiled: {type(error).__name__}: {reason}", stacklevel=2)
         capture = cuda and not self.cluster.splits_data
@@ -164,7 +163,7 @@ class Fleet:
     def read_metrics(self) -> dict[str, Tensor]:
         """Mean of each term of the bound since the last reading, by replica [R]; starts the next mean."""
         steps = self.state["metric_steps"]
-        means = self.state["metrics"] / steps.clamp(min=1).unsqueeze(1)
+        means = self.state["metrics"] / steps.unsqueeze(1)  # NaN where a replica took no step: it has stopped
         out = {name: means[:, i].clone() for i, name in enumerate(TERMS)}
         self.state["metrics"].zero_()
         steps.zero_()
@@ -191,7 +190,14 @@ class Fleet:
             metric: one value per replica, the lower the better, [R].
         """
         state = self.state
+        metric = metric.to(state["best_metric"])  # or the same value would be below its own rounding
+        if metric.shape != state["best_metric"].shape:
+            raise ValueError(
+                f"a validation must give one value per replica, {tuple(state['best_metric'].shape)}, "
+                f"got {tuple(metric.shape)}"
+            )
         better = state["active"] & (metric < state["best_metric"])
+        state["validation"].copy_(metric)
         state["best_metric"].copy_(torch.where(better, metric, state["best_metric"]))
         state["waited"].copy_(torch.where(better, 0, state["waited"] + state["active"].long()))
         for name in [n for n in state if n.startswith("best.")]:
@@ -210,6 +216,7 @@ class Fleet:
         return {
             "model": self.model.name,
             "architecture": self.model.arch.to_dict(),
+            "parameters": {name: list(shape) for name, shape in self.plan.layout.shapes.items()},
             "settings": self.settings.outcome(),
             "seeds": list(self.all_seeds),
             "source": {"kind": type(self.sources[0]).__name__, **source},
@@ -242,6 +249,17 @@ class Fleet:
                 )
         return {name: torch.stack([each[name] for each in tensors]).to(self.device) for name in tensors[0]}
 
+    def _check_alike(self) -> None:
+        """Refuse sources with different settings: one function makes the batches of all replicas."""
+        first, *others = (vars(source) for source in self.sources)
+        for name, value in first.items():
+            for other in others:
+                if isinstance(value, int | float | tuple | torch.dtype) and other.get(name) != value:
+                    raise ValueError(
+                        f"the sources of a fleet differ in {name}: {value} and {other.get(name)}; "
+                        "they may differ in their data alone"
+                    )
+
     def _plan(self) -> StepPlan:
         """Look at one batch, refuse it if it is bad, and plan the step."""
         source, per_replica = self.sources[0], len(self.sources) > 1
@@ -253,7 +271,7 @@ class Fleet:
         step = torch.zeros((), dtype=torch.int64, device=self.device)
         example = source.batch({**static, **{k: v[0] for k, v in self.pool.items()}}, uniforms, step)
         with torch.no_grad():  # the model's own checks say what is wrong with a batch
-            copy.deepcopy(self.model).eval().objective(example)
+            copy.deepcopy(self.model).eval().objective(example, noise={})
         return StepPlan.make(self.model, source, example, self.settings, self.cluster, per_replica)
 
     def _initial_state(self, models: Sequence[NeuralProcess]) -> Tensors:
@@ -282,6 +300,7 @@ class Fleet:
             "metric_steps": full(0),
             "stop_step": full(-1, dtype=torch.int64),
             "stop_reason": full(0, dtype=torch.int64),
+            "validation": full(float("nan")),
             "best_metric": full(float("inf")),
             "waited": full(0, dtype=torch.int64),
         }

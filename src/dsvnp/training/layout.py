@@ -44,6 +44,6 @@ class Layout:
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         """Views of a flat [..., P] by name, each [..., *shape]."""
         return {
-            name: flat.narrow(-1, self.offsets[name], math.prod(shape)).view(*flat.shape[:-1], *shape)
+            name: flat.narrow(-1, self.offsets[name], math.prod(shape)).view((*flat.shape[:-1], *shape))
             for name, shape in self.shapes.items()
         }

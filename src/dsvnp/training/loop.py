@@ -48,6 +48,9 @@ def train(
         Interrupted: on SIGINT or SIGTERM, after the step in progress and a checkpoint.
         CheckpointError: if the newest checkpoint is damaged or of another run.
     """
+    if fleet.settings.validate_every and validation is None:
+        raise ValueError("the settings ask for validations but there is none; pass validation=")
+    reporter = reporter if fleet.cluster.writes else None
     found = checkpoints.load_latest(folder, fleet.describe()) if folder is not None else None
     if found is not None:
         restore(fleet, found)
@@ -69,13 +72,14 @@ def _loop(
 ) -> None:
     """Step until the end, until no replica is on, or until asked to stop."""
     settings, cluster = fleet.settings, fleet.cluster
+    if not cluster.largest(any(fleet.active)):  # run again after its end
+        return
     news = _News(fleet, reporter)
     while fleet.num_steps_taken < settings.num_steps:
         fleet.step()
         step = fleet.num_steps_taken
         if validation is not None and settings.validate_every and step % settings.validate_every == 0:
-            news.scores = validation(fleet)
-            fleet.note_validation(news.scores)
+            fleet.note_validation(validation(fleet))
         last = step == settings.num_steps
         # Several processes agree on stopping, and do so only now and then; one process stops at once.
         meet = step % settings.log_every == 0 or last
@@ -87,7 +91,7 @@ def _loop(
         due = settings.checkpoint_every and step % settings.checkpoint_every == 0
         path = save(fleet, folder) if folder is not None and (due or last or stop) else None
         if stop:
-            raise Interrupted(stop, path, step)
+            raise Interrupted(stop, path or folder, step)
         if last:
             return
 
@@ -110,13 +114,6 @@ def save(fleet: Fleet, folder: Path) -> Path | None:
 def restore(fleet: Fleet, checkpoint: Checkpoint) -> None:
     """Put a checkpoint's state into a fleet, in place: a captured graph goes on with it."""
     rows = slice(fleet.share.start, fleet.share.stop)
-    for name, target in fleet.state.items():
-        if name.split(".")[-1] in FLAT:
-            parts = {k: checkpoint.tensors[f"{name}.{k}"][rows] for k in fleet.plan.layout.shapes}
-            target.copy_(fleet.plan.layout.flatten(parts))
-        else:
-            value = checkpoint.tensors[name]
-            target.copy_(value if value.ndim == 0 else value[rows])
     for generator, text in zip(fleet.generators, checkpoint.generators[rows], strict=True):
         if len(text) != 2 * len(generator.get_state()):
             raise checkpoints.CheckpointError(
@@ -124,6 +121,13 @@ def restore(fleet: Fleet, checkpoint: Checkpoint) -> None:
                 f"{fleet.device.type}; go on there, or start anew in another folder"
             )
         generator.set_state(torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8))
+    for name, target in fleet.state.items():
+        if name.split(".")[-1] in FLAT:
+            parts = {k: checkpoint.tensors[f"{name}.{k}"][rows] for k in fleet.plan.layout.shapes}
+            target.copy_(fleet.plan.layout.flatten(parts))
+        else:
+            value = checkpoint.tensors[name]
+            target.copy_(value if value.ndim == 0 else value[rows])
     fleet.num_steps_taken = checkpoint.step
 
 
@@ -154,14 +158,13 @@ class _News:
     def __init__(self, fleet: Fleet, reporter: Reporter | None) -> None:
         self.fleet, self.reporter = fleet, reporter
         self.told = {row for row, step in enumerate(fleet.state["stop_step"].tolist()) if step >= 0}
-        self.scores: Tensor | None = None
 
     def report(self) -> None:
         """Read the metrics and tell of them; one process does, for all."""
         fleet = self.fleet
         values = fleet.read_metrics()
-        if self.scores is not None:
-            values["validation"] = self.scores.to(fleet.device)
+        if fleet.num_steps_taken >= fleet.settings.validate_every > 0:
+            values["validation"] = fleet.state["validation"]
         stops = {name: fleet.state[name] for name in ("stop_step", "stop_reason")}
         everything = fleet.cluster.gather({**values, **stops}, _counts(fleet))
         if self.reporter is None or not fleet.cluster.writes:

@@ -36,6 +36,12 @@ class Adam:
 
     def __post_init__(self) -> None:
         lookup(self.kind, {"adam": 0, "adamw": 0}, "optimiser")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+        for name in ("eps", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError(
                 f"clip_norm must be positive, got {self.clip_norm}; leave it out for no clipping"

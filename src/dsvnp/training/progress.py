@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 
@@ -56,7 +57,7 @@ class Reporter:
                 console=self.console,
             )
             self._bar.start()
-            self._task = self._bar.add_task(self.title, total=self.num_steps, line="")
+            self._task = self._bar.add_task(escape(self.title), total=self.num_steps, line="")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,9 +76,11 @@ class Reporter:
         if self._log is not None and self._log_path is not None:
             lines = self._log_path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if _step_of(line) <= step]
-            self._log.truncate(0)
-            self._log.writelines(kept)
-            self._log.flush()
+            self._log.close()
+            written = self._log_path.with_name(f".writing-{self._log_path.name}")
+            written.write_text("".join(kept), encoding="utf-8")
+            written.replace(self._log_path)  # at once: a process that dies here must not lose the log
+            self._log = self._log_path.open("a", encoding="utf-8")
 
     def report(self, step: int, values: Mapping[str, Sequence[float]]) -> None:
         """Report a value per replica of each metric; the console shows their mean.
@@ -106,12 +109,13 @@ class Reporter:
             self.console.print(
                 f"{self.title}: step {step}/{self.num_steps}  {line}  {speed:.0f} steps/s  {left:.0f} s left",
                 highlight=False,
+                markup=False,
                 soft_wrap=True,
             )
 
     def say(self, message: str) -> None:
         """Write a line that matters whatever the mode."""
-        self.console.print(f"{self.title}: {message}", highlight=False, soft_wrap=True)
+        self.console.print(f"{self.title}: {message}", highlight=False, markup=False, soft_wrap=True)
 
 
 _SHORT = {"log_likelihood": "LL", "kl_local": "KL_L", "kl_global": "KL_G", "validation": "valid"}
@@ -121,7 +125,7 @@ def _step_of(line: str) -> float:
     """The step of a line of the log; infinite for one that was cut off."""
     try:
         return int(json.loads(line)["step"])
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         return math.inf
 
 

@@ -16,7 +16,7 @@ class Schedule:
     """How the learning rate changes while training goes on.
 
     Attributes:
-        kind: "constant", or "cosine" from the full rate down to `final` of it at the last step.
+        kind: "constant", or "cosine" from the full rate down to `final` of it after the last step.
         warmup: steps over which the rate rises linearly at the start.
         final: what is left of the rate at the end of a cosine.
     """
@@ -29,6 +29,8 @@ class Schedule:
         lookup(self.kind, {"constant": 0, "cosine": 0}, "schedule")
         if self.warmup < 0:
             raise ValueError(f"warmup must not be negative, got {self.warmup}")
+        if not 0 <= self.final <= 1:
+            raise ValueError(f"final is a part of the learning rate, 0 to 1, got {self.final}")
 
     def factor(self, step: Tensor, num_steps: int) -> Tensor:
         """The factor of the learning rate at a step, of `num_steps` in all."""

@@ -65,8 +65,15 @@ class Settings:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.patience and not self.validate_every:
             raise ValueError("patience counts validations; set validate_every as well")
-        for name in ("beta_local", "beta_global"):
-            if any(not value >= 0 for value in getattr(self, name) or ()):
+        if self.chunk_size is not None and self.chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1, got {self.chunk_size}; None takes all at once")
+        rates = self.learning_rate if isinstance(self.learning_rate, tuple) else (self.learning_rate,)
+        for name, values in (
+            ("learning_rate", rates),
+            ("beta_local", self.beta_local or ()),
+            ("beta_global", self.beta_global or ()),
+        ):
+            if any(not value >= 0 for value in values):
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
 
     @property

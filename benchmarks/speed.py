@@ -1,0 +1,245 @@
+"""Speed, measured side by side in one run: training steps and predictions, ours and a peer's.
+
+    python benchmarks/speed.py --device cuda --json results/speed/h200.json
+
+The task of every row is the same: 16 functions of 50 context and 50 further points, layers of width 128. Our rows
+draw their batches inside the timed step; the peer (`neuralprocesses` from PyPI, where it is installed) is handed a
+fixed batch, which is in its favour. Times are medians over blocks of steps, after warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import dsvnp
+from dsvnp.data.curves import Curves
+from dsvnp.models import Architecture, make_model
+from dsvnp.objectives import Weights, weighted_loss
+from dsvnp.task import Task
+from dsvnp.training import Adam, Fleet, Settings
+from dsvnp.training.fleet import matmul_precision
+
+TASKS, POINTS, WIDTH = 16, 100, 128
+ARCHITECTURES = {
+    # what DESIGN and the paper's wider variant use
+    "width 128": Architecture(1, 1, encoder=(WIDTH, WIDTH), dim_lat=WIDTH, decoder=(WIDTH,)),
+    # the depth of the peer's networks: three hidden layers in the encoder and in the decoder
+    "peer's size": Architecture(1, 1, encoder=(WIDTH,) * 3, dim_lat=WIDTH, decoder=(WIDTH,) * 3),
+}
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--quick", action="store_true", help="fewer steps, to see whether it runs")
+    parser.add_argument("--threads", type=int, default=2, help="threads on a CPU")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    console = Console(width=140)
+    rows: list[Row] = []
+    for row in measure(args.device, args.quick):
+        rows.append(row)
+        console.print(
+            " ".join(f"{key}={value}" for key, value in row.items()), highlight=False, soft_wrap=True
+        )
+    console.print(table(rows))
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps({"machine": machine(args.device), "rows": rows}, indent=1) + "\n")
+
+
+def measure(device: str, quick: bool) -> Iterator[Row]:
+    """All rows, one at a time."""
+    yield from train_rows(device, quick)
+    yield from peer_rows(device, quick)
+    yield from predict_rows(device, quick)
+
+
+def train_rows(device: str, quick: bool) -> Iterator[Row]:
+    """Our training steps."""
+    cuda = device == "cuda"
+    sizes = [("dsvnp", "width 128"), ("np", "peer's size"), ("cnp", "peer's size"), ("attnnp", "width 128")]
+    for model, size in sizes:
+        yield row("train", "dsvnp", model, "eager", device, 1, eager(model, size, device, quick), size=size)
+        ways: list[tuple[str, bool, bool]] = [("fleet step", False, False), ("compiled", True, False)]
+        if cuda:
+            ways += [("captured", False, True), ("compiled and captured", True, True)]
+        for how, compiled, captured in ways:
+            for replicas in (1, 10):
+                settings: dict[str, Any] = {"compile": compiled, "capture": captured}
+                settings["precision"] = "tf32" if cuda else "float32"
+                ms = fleet(model, size, device, replicas, quick, **settings)
+                extra = {"size": size, "precision": settings["precision"]}
+                yield row("train", "dsvnp", model, how, device, replicas, ms, **extra)
+    if cuda:  # what the headline leaves out: clipping, and full float32
+        for replicas in (1, 10):
+            for precision, clip in (("tf32", 1.0), ("float32", None), ("float32", 1.0)):
+                ms = fleet(
+                    "dsvnp",
+                    "width 128",
+                    device,
+                    replicas,
+                    quick,
+                    precision=precision,
+                    optimizer=Adam(clip_norm=clip),
+                )
+                extra = {"size": "width 128", "precision": precision, "clip_norm": clip}
+                yield row("train", "dsvnp", "dsvnp", "compiled and captured", device, replicas, ms, **extra)
+
+
+def eager(model: str, size: str, device: str, quick: bool) -> float:
+    """A plain loop: objective, backward, torch's Adam, as one would write it by hand."""
+    source = Curves(TASKS, POINTS, 50, 50, refresh_every=256)
+    net = make_model(model, ARCHITECTURES[size]).to(device)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    generator = torch.Generator(device).manual_seed(0)
+    pool = source.pool(generator, torch.device(device))
+    counter = iter(range(10**9))
+
+    def step() -> None:
+        now = torch.tensor(next(counter), device=device)
+        uniforms = {"context": torch.rand(TASKS, generator=generator, device=device)}
+        task = source.batch(pool, uniforms, now)
+        optimizer.zero_grad(set_to_none=True)
+        weighted_loss(net.objective(task, validate=False), Weights()).backward()
+        optimizer.step()
+
+    with matmul_precision("tf32" if device == "cuda" else "float32"):
+        return timed(step, device, quick)
+
+
+def fleet(model: str, size: str, device: str, replicas: int, quick: bool, **settings: Any) -> float:
+    """The engine's step."""
+    precision = settings.get("precision", "float32")
+    made = Fleet(
+        partial(make_model, model, ARCHITECTURES[size]),
+        Curves(TASKS, POINTS, 50, 50, refresh_every=4096 if device == "cuda" else 256),
+        list(range(replicas)),
+        Settings(num_steps=10**9, **settings),
+        device,
+    )
+    with matmul_precision(precision):
+        return timed(made.step, device, quick)
+
+
+def peer_rows(device: str, quick: bool) -> Iterator[Row]:
+    """The peer's training steps, where it is installed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import lab.torch  # noqa: F401
+            import neuralprocesses.torch as nps
+    except ImportError:
+        print("the peer `neuralprocesses` is not installed: its rows are left out")
+        return
+    for model, dim_lv in (("cnp", 0), ("np", WIDTH)):
+        net = nps.construct_gnp(
+            dim_x=1,
+            dim_y=1,
+            dim_embedding=WIDTH,
+            width=WIDTH,
+            num_enc_layers=3,
+            num_dec_layers=3,
+            likelihood="het",
+            dim_lv=dim_lv,
+            dtype=torch.float32,
+        )
+        with torch.device(device):
+            xc, yc, xt, yt = (torch.randn(TASKS, 1, POINTS // 2) for _ in range(4))
+            net.to(device)
+            score = partial(nps.elbo, num_samples=1) if dim_lv else nps.loglik
+            score(net, [(xc, yc)], xt, yt, normalise=True)  # its layers take their sizes from the first call
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+
+        def step(
+            net: Any = net, score: Any = score, optimizer: Any = optimizer, data: Any = (xc, yc, xt, yt)
+        ) -> None:
+            optimizer.zero_grad(set_to_none=True)
+            (-score(net, [(data[0], data[1])], data[2], data[3], normalise=True).mean()).backward()
+            optimizer.step()
+
+        with torch.device(device):
+            ms = timed(step, device, quick)
+        yield row("train", "neuralprocesses", model, "eager", device, 1, ms, size="peer's size")
+
+
+def predict_rows(device: str, quick: bool) -> Iterator[Row]:
+    """Our predictions: one task, 100 context points, more and more targets, one draw of the latents."""
+    for model in ("cnp", "np", "attnnp", "dsvnp"):
+        net = make_model(model, ARCHITECTURES["width 128"]).to(device)
+        for exponent in range(2, 4 if quick else 7):
+            x = torch.linspace(-2, 2, 10**exponent, device=device)[None, :, None]
+            context = torch.linspace(-2, 2, 100, device=device)[None, :, None]
+            task = Task.from_sets(context, context.sin(), x)
+            call = partial(net.predict, task, num_global=1, validate=False)
+            ms = timed(call, device, quick, steps=3 if exponent > 4 else 20)
+            yield row("predict", "dsvnp", model, "eager", device, 1, ms, targets=10**exponent)
+
+
+def timed(step: Callable[[], Any], device: str, quick: bool, steps: int | None = None) -> float:
+    """Median time of a call, in milliseconds, over blocks."""
+    steps = steps or (5 if quick else 200 if device == "cuda" else 30)
+    sync = torch.cuda.synchronize if device == "cuda" else lambda: None
+    for _ in range(min(10, steps)):
+        step()
+    blocks = []
+    for _ in range(2 if quick else 5):
+        sync()
+        start = time.perf_counter()
+        for _ in range(steps):
+            step()
+        sync()
+        blocks.append((time.perf_counter() - start) / steps * 1e3)
+    return statistics.median(blocks)
+
+
+def row(
+    what: str, library: str, model: str, how: str, device: str, replicas: int, ms: float, **extra: Any
+) -> Row:
+    """One row of the table."""
+    return {
+        "what": what,
+        "library": library,
+        "model": model,
+        "how": how,
+        "device": device,
+        "replicas": replicas,
+        "ms_per_step": round(ms, 4),
+        "ms_per_model_step": round(ms / replicas, 4),
+        **extra,
+    }
+
+
+def machine(device: str) -> Row:
+    """What it ran on."""
+    name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    return {"device": name, "torch": torch.__version__, "dsvnp": dsvnp.__version__}
+
+
+def table(rows: list[Row]) -> Table:
+    """The rows, for a person."""
+    columns = list(dict.fromkeys(key for each in rows for key in each))
+    out = Table(title="milliseconds; a model's step is a step divided by the replicas in it")
+    for column in columns:
+        out.add_column(column)
+    for each in rows:
+        out.add_row(*(str(each.get(column, "")) for column in columns))
+    return out
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Training as anyone would write it: one model, autograd, torch.optim, a Python loop.
+
+It shares with the engine the model, the tasks and the stream of random numbers, and nothing else.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from dsvnp.models import NeuralProcess
+from dsvnp.networks import Shape
+from dsvnp.objectives import Bound
+from dsvnp.task import Task
+from dsvnp.training import Fleet
+
+Loss = Callable[[Bound, int], Tensor]  # of a bound and the number of steps taken
+
+
+def negative_bound(bound: Bound, step: int, beta_local: float = 1.0, beta_global: float = 1.0) -> Tensor:
+    total = bound.log_likelihood - beta_local * bound.kl_local - beta_global * bound.kl_global
+    return -total.sum() / bound.num_points.sum()
+
+
+def train_plainly(
+    fleet: Fleet,
+    row: int,
+    model: NeuralProcess,
+    optimizer: torch.optim.Optimizer,
+    num_steps: int,
+    loss: Loss = negative_bound,
+    after_backward: Callable[[int], None] = lambda step: None,
+) -> None:
+    """Train `model` on the tasks and with the noise that replica `row` of a fleet at step 0 would see.
+
+    The fleet lends its tasks and its generator's state; it is not stepped. All steps must lie in its first pool.
+    """
+    objective = fleet.settings.objective
+    generator = torch.Generator().set_state(fleet.generators[row].get_state())
+    dtype = fleet.settings.dtype
+    for step in range(num_steps):
+        batch, points = fleet.sources[0].shape
+        shapes = model.noise_shapes(batch, points, objective.num_global, objective.num_local, shared=False)
+        latent = {name: shape for name, shape in shapes.items() if not name.startswith("dropout")}
+        masks = {name: shape for name, shape in shapes.items() if name.startswith("dropout")}
+        normal = torch.empty(_size(latent), dtype=dtype).normal_(generator=generator)
+        uniform = torch.empty(batch + _size(masks), dtype=dtype).uniform_(generator=generator)
+        noise = _cut(normal, latent) | _cut(uniform[batch:], masks)
+        task = task_of(fleet, row, step, uniform[:batch].tolist())
+        optimizer.zero_grad()
+        bound = model.objective(task, objective.num_global, objective.num_local, noise)
+        loss(bound, step).backward()
+        after_backward(step)
+        optimizer.step()
+
+
+def task_of(fleet: Fleet, row: int, step: int, uniforms: list[float]) -> Task:
+    """The batch of a step, from the pool and the rows that a replica has."""
+    source = fleet.sources[row % len(fleet.sources)]
+    batch, points = source.shape
+    if "order" in fleet.pool:
+        rows = fleet.pool["order"][row][step * batch * points : (step + 1) * batch * points]
+        x, y = source.x[rows].unflatten(0, (batch, points)), source.y[rows].unflatten(0, (batch, points))
+    else:
+        x, y = (fleet.pool[name][row][step * batch : (step + 1) * batch] for name in "xy")
+    low, high = source.context
+    in_context = torch.zeros(batch, points, dtype=torch.bool)
+    for i, u in enumerate(uniforms):
+        in_context[i, : low + math.floor(u * (high - low + 1))] = True
+    return Task.from_points(x, y, in_context)
+
+
+def _size(shapes: Mapping[str, Shape]) -> int:
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+def _cut(flat: Tensor, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
+    parts = flat.split([math.prod(shape) for shape in shapes.values()])
+    return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
