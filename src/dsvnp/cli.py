@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import torch
 import typer
 from rich.console import Console
 
 import dsvnp
+from dsvnp.experiments import EXPERIMENTS
+from dsvnp.experiments.base import Experiment, Workplace, make_experiment, run
 from dsvnp.experiments.demo import Demo, run_demo
 from dsvnp.models import MODELS
+from dsvnp.naming import lookup, unknown
 from dsvnp.training import Interrupted
 
 app = typer.Typer(
@@ -55,6 +61,60 @@ def demo(
 ) -> None:
     """Train four neural processes on random curves and draw what they predict, in about two minutes."""
     run_demo(Demo(num_steps=steps), out, Console(), device)
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help=f"Which one: {', '.join(EXPERIMENTS)}.")],
+    preset: Annotated[
+        str, typer.Option(help="smoke (seconds), quick (minutes on two cores) or paper (a GPU).")
+    ] = "quick",
+    models: Annotated[str | None, typer.Option(help="Some models only, with commas between them.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    device: Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")] = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; runs/EXPERIMENT-PRESET by default.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Insist on going on from an earlier run.")] = False,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting of the preset: NAME=JSON, repeatable.")
+    ] = None,
+) -> None:
+    """Run an experiment of the paper; run again, it goes on where it stopped."""
+    kind = lookup(experiment, EXPERIMENTS, "experiment")
+    names = tuple(models.split(",")) if models else None
+    for name in names or ():
+        lookup(name, MODELS, "model")
+    made = make_experiment(kind, preset, models=names, num_seeds=seeds, **_overrides(kind, set_ or []))
+    place = Workplace(out or Path("runs") / f"{experiment}-{preset}", pick_device(device), Console())
+    run(made, place, resume)
+
+
+def _overrides(kind: type[Experiment], pairs: list[str]) -> dict[str, Any]:
+    """Read NAME=JSON pairs; a value that is not JSON is a text."""
+    known = [field.name for field in fields(kind)]
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes NAME=VALUE, got {pair!r}")
+        if name not in known:
+            raise ValueError(unknown(name, known, f"setting of {kind.name}"))
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            value = text
+        out[name] = tuple(value) if isinstance(value, list) else value
+    return out
+
+
+def pick_device(name: str) -> torch.device:
+    """The device a user asks for; "auto" is a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("no CUDA device can be used here; choose --device cpu")
+    return torch.device(name)
 
 
 def main() -> None:

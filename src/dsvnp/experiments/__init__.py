@@ -1,1 +1,6 @@
 """Experiments: the demo, and one file for each experiment of the paper."""
+
+from dsvnp.experiments.base import Experiment
+from dsvnp.experiments.curves import CurvesExperiment
+
+EXPERIMENTS: dict[str, type[Experiment]] = {kind.name: kind for kind in (CurvesExperiment,)}

@@ -16,7 +16,7 @@ from dsvnp.metrics import point_nll, point_squared_error
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.objectives import Objective
 from dsvnp.report.figures import Panel, functions_figure
-from dsvnp.report.style import LABELS
+from dsvnp.report.style import text_of
 from dsvnp.task import Task
 from dsvnp.training import Adam, Fleet, Reporter, Schedule, Settings, train
 
@@ -70,7 +70,7 @@ def run_demo(demo: Demo, out: Path, console: Console, device: str = "cpu") -> Pa
         fleet = Fleet(
             partial(make_model, name, demo.architecture()), source, [demo.seed], demo.settings(), device
         )
-        train(fleet, reporter=Reporter(f"{LABELS[name]:>6}", demo.num_steps, console=console))
+        train(fleet, reporter=Reporter(f"{text_of(name):>6}", demo.num_steps, console=console))
         trained[name] = fleet.replica(0)
     console.print(_table(trained, demo.seed, device))
     path = out / "demo.png"
@@ -88,7 +88,7 @@ def _table(models: dict[str, NeuralProcess], seed: int, device: str) -> Table:
         table.add_column(column, justify="left" if column == "model" else "right")
     for name, model in models.items():
         nll_j, nll_p, mse = _scores(model, tasks)
-        table.add_row(LABELS[name], f"{nll_j:.3f}", f"{nll_p:.3f}", f"{mse:.4f}")
+        table.add_row(text_of(name), f"{nll_j:.3f}", f"{nll_p:.3f}", f"{mse:.4f}")
     return table
 
 

@@ -1,18 +1,19 @@
-"""Figures of functions: what a model saw, what it says, and how sure it is (the paper's Fig. 2)."""
+"""Figures: functions as the paper's Fig. 2 shows them, and lines with their spread over seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from dsvnp.predictive import GaussianPredictive, Predictive
-from dsvnp.report.style import COLOURS, INK, LABELS, house_style
+from dsvnp.report.style import INK, base_name, colour_of, house_style, text_of
 
 matplotlib.use("Agg")
 
@@ -39,6 +40,15 @@ class Panel(NamedTuple):
     draws: Tensor
 
     @classmethod
+    def from_lists(cls, lists: Mapping[str, Sequence[Any]]) -> Panel:
+        """Read a panel from JSON."""
+        return cls(**{name: torch.tensor(lists[name]) for name in cls._fields})
+
+    def to_lists(self) -> dict[str, Any]:
+        """The panel as JSON holds it."""
+        return {name: value.tolist() for name, value in self._asdict().items()}
+
+    @classmethod
     def of(
         cls,
         x: Tensor,
@@ -58,7 +68,7 @@ class Panel(NamedTuple):
 def draw_panel(axes: Axes, panel: Panel, model: str) -> None:
     """Draw the truth, the context, the mean with ±3σ, and a few draws."""
     panel = Panel(*(value.cpu() for value in panel))
-    colour = COLOURS[model]
+    colour = colour_of(model)
     low, high = panel.mean - 3 * panel.stddev, panel.mean + 3 * panel.stddev
     axes.fill_between(panel.x, low, high, color=colour, alpha=0.18, linewidth=0, label="±3σ")
     for draw in panel.draws if len(panel.draws) > 1 else []:
@@ -93,10 +103,63 @@ def functions_figure(
                     axes.axvline(edge, color=INK, linewidth=0.5, linestyle=":")
             line[0].set_ylabel(title)
         for model, axes in zip(models, grid[0], strict=True):
-            axes.set_title(LABELS[model], color=COLOURS[model], fontweight="bold")
+            axes.set_title(text_of(model), color=colour_of(model), fontweight="bold")
         grid[0, 0].set_ylim(*limits)
         handles, labels = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+    return path
+
+
+class Line(NamedTuple):
+    """A curve for each seed: x [N] and, a row a seed, y [seeds, N]."""
+
+    x: Sequence[float]
+    y: Sequence[Sequence[float]]
+
+
+def draw_lines(axes: Axes, lines: Mapping[str, Line]) -> None:
+    """Draw the mean over seeds with a band of one standard deviation; variants of a model are dashed."""
+    for label, line in lines.items():
+        y = torch.tensor(line.y, dtype=torch.float64)
+        mean, spread = y.mean(0), y.std(0) if len(y) > 1 else torch.zeros_like(y[0])
+        style = "-" if label == base_name(label) else "--"
+        axes.plot(line.x, mean, style, color=colour_of(label), linewidth=1.5, label=text_of(label))
+        axes.fill_between(
+            line.x, mean - spread, mean + spread, color=colour_of(label), alpha=0.2, linewidth=0
+        )
+
+
+def lines_figure(
+    panels: Sequence[tuple[str, str, str, Mapping[str, Line]]],
+    path: Path,
+    diagonal: bool = False,
+    log_y: bool = False,
+    log_x: bool = False,
+) -> Path:
+    """Draw one or more plots of lines beside each other and save them.
+
+    Args:
+        panels: for each plot its title, the names of its axes, and its lines by model.
+        path: where to save; the ending decides the format.
+        diagonal: draw y = x, what perfect calibration would be.
+        log_y: logarithmic y.
+        log_x: logarithmic x.
+    """
+    with house_style():
+        figure = Figure(figsize=(3.8 * len(panels), 3), layout="constrained")
+        for axes, (title, x_name, y_name, lines) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
+            if diagonal:
+                axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
+            draw_lines(axes, lines)
+            axes.set(title=title, xlabel=x_name, ylabel=y_name)
+            axes.set_yscale("log" if log_y else "linear")
+            axes.set_xscale("log" if log_x else "linear")
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
     return path

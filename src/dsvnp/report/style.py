@@ -29,6 +29,22 @@ LABELS = {
 INK = "#222222"
 
 
+def base_name(label: str) -> str:
+    """The registered model behind a row's name: "dsvnp-wide" is a "dsvnp"."""
+    return max((name for name in COLOURS if label == name or label.startswith(f"{name}-")), key=len)
+
+
+def colour_of(label: str) -> str:
+    """The colour of a model, the same for all its variants."""
+    return COLOURS[base_name(label)]
+
+
+def text_of(label: str) -> str:
+    """What a reader calls it: "DSVNP", "DSVNP wide"."""
+    base = base_name(label)
+    return f"{LABELS[base]} {label[len(base) + 1 :]}".strip()
+
+
 @contextmanager
 def house_style() -> Iterator[None]:
     """Draw in the project's style: quiet axes, no chart junk, without touching global settings."""

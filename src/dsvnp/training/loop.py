@@ -51,7 +51,7 @@ def train(
     if fleet.settings.validate_every and validation is None:
         raise ValueError("the settings ask for validations but there is none; pass validation=")
     reporter = reporter if fleet.cluster.writes else None
-    found = checkpoints.load_latest(folder, fleet.describe()) if folder is not None else None
+    found = _find(fleet, folder) if folder is not None else None
     if found is not None:
         restore(fleet, found)
     with matmul_precision(fleet.settings.precision), reporter or nullcontext(), _stop_signals() as stop:
@@ -61,6 +61,20 @@ def train(
                 reporter.say(f"going on from step {found.step}{_caveat(fleet, found)}")
         _loop(fleet, folder, validation, reporter, stop)
     return fleet
+
+
+def _find(fleet: Fleet, folder: Path) -> Checkpoint | None:
+    """Read the newest checkpoint, the same in all processes."""
+    cluster = fleet.cluster
+    cluster.largest(0)  # wait for all: one of them may still be writing what the others are to read
+    found = checkpoints.load_latest(folder, fleet.describe())
+    step = found.step if found is not None else 0
+    if cluster.largest(step) != -cluster.largest(-step):
+        raise checkpoints.CheckpointError(
+            f"{folder}: the processes found different checkpoints there, this one step {step}; "
+            "give them a folder that all of them see"
+        )
+    return found
 
 
 def _loop(

@@ -1,0 +1,287 @@
+"""Experiment and run: what every experiment of the paper shares.
+
+An experiment is a frozen dataclass of settings. It names *units* of work, each a model and a group of seeds trained
+as one fleet; a finished unit is written at once into `units.json`, from which `results.json` and the figures are
+made anew. A later run adds the units that are missing and needs none of the earlier weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from rich.console import Console
+
+import dsvnp
+from dsvnp.data.base import TaskSource
+from dsvnp.models import NeuralProcess
+from dsvnp.naming import lookup
+from dsvnp.training import Fleet, Reporter, Settings, train
+from dsvnp.training.loop import Validation
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One quantity of one unit, a value per seed.
+
+    Attributes:
+        dataset: what it was measured on.
+        metric: "nll", "mse", …
+        split: which part: "inter-J", "test-P", …
+        unit: unit of the value: "nats/point", "standard", "raw", …
+        values: one per seed of the unit.
+    """
+
+    dataset: str
+    metric: str
+    split: str
+    unit: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """What a finished unit leaves behind.
+
+    Attributes:
+        model: name of the model, with its variant: "dsvnp", "dsvnp-wide".
+        seeds: the seeds it was trained with.
+        measurements: what was measured.
+        extras: what figures are made of; anything that JSON holds.
+        seconds: how long it took, compilation included.
+        machine: what it ran on.
+    """
+
+    model: str
+    seeds: tuple[int, ...]
+    measurements: tuple[Measurement, ...]
+    extras: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    machine: str = ""
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> UnitResult:
+        """Read what `asdict` wrote."""
+        measurements = tuple(Measurement(**{**m, "values": tuple(m["values"])}) for m in data["measurements"])
+        return cls(**{**data, "seeds": tuple(data["seeds"]), "measurements": measurements})
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a run computes, writes and speaks."""
+
+    out: Path
+    device: torch.device
+    console: Console
+
+
+@dataclass(frozen=True)
+class Experiment(ABC):
+    """Settings of an experiment; the fields here are common to all.
+
+    Attributes:
+        preset: "smoke", "quick" or "paper".
+        models: models to run.
+        num_seeds: seeds 0, 1, … of each.
+        seeds_at_once: seeds trained as one fleet, the unit of resuming.
+        precision: of training, see `Settings`.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[dict[tuple[str, str, str, str], tuple[float, float]]]  # (dataset, model, metric, split)
+
+    preset: str = "quick"
+    models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")
+    num_seeds: int = 1
+    seeds_at_once: int = 5
+    precision: str = "float32"
+
+    @classmethod
+    @abstractmethod
+    def presets(cls) -> dict[str, Self]:
+        """The settings of each preset."""
+
+    @abstractmethod
+    def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
+        """Train one model with some seeds and measure it."""
+
+    @abstractmethod
+    def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
+        """Draw the figures from finished units."""
+
+    def labels(self) -> list[str]:
+        """The models and variants to run, as rows name them."""
+        return list(self.models)
+
+    def seed_groups(self) -> list[tuple[int, ...]]:
+        """Seeds 0 … num_seeds − 1 in groups."""
+        seeds = range(self.num_seeds)
+        return [
+            tuple(seeds[i : i + self.seeds_at_once]) for i in range(0, self.num_seeds, self.seeds_at_once)
+        ]
+
+    def fleet(
+        self,
+        label: str,
+        make: Callable[[], NeuralProcess],
+        source: TaskSource,
+        seeds: Sequence[int],
+        settings: Settings,
+        place: Workplace,
+        validation: Validation | None = None,
+    ) -> Fleet:
+        """Train a fleet with checkpoints and a log under the run's folder, going on where it stopped."""
+        name = f"{label}-seeds-{seeds[0]}-{seeds[-1]}"
+        fleet = Fleet(make, source, seeds, settings, place.device)
+        reporter = Reporter(
+            f"{self.name} {label}",
+            settings.num_steps,
+            place.out / "logs" / f"{name}.jsonl",
+            console=place.console,
+        )
+        return train(fleet, place.out / "checkpoints" / name, validation, reporter)
+
+
+def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
+    """Run what is missing of an experiment, and write `results.json` and the figures.
+
+    Args:
+        experiment: its settings.
+        place: where.
+        resume: insist that there is something to go on from.
+    """
+    place.out.mkdir(parents=True, exist_ok=True)
+    units = load_units(experiment, place.out, resume)
+    done = {(unit.model, seed) for unit in units for seed in unit.seeds}
+    for label in experiment.labels():
+        for group in experiment.seed_groups():
+            seeds = [seed for seed in group if (label, seed) not in done]
+            if not seeds:
+                continue
+            start = time.perf_counter()
+            result = experiment.run_unit(label, seeds, place)
+            seconds = round(time.perf_counter() - start, 1)
+            result = UnitResult(
+                label, tuple(seeds), result.measurements, result.extras, seconds, machine_name(place.device)
+            )
+            units.append(result)
+            write_results(experiment, units, place.out)
+    figures = experiment.draw(units, place.out)
+    place.console.print(
+        f"Results are in [bold]{place.out / 'results.json'}[/bold], {len(figures)} figures beside it."
+    )
+    return place.out / "results.json"
+
+
+def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResult]:
+    """Read finished units; refuse those of other settings."""
+    path = out / "units.json"
+    if not path.is_file():
+        if resume:
+            raise ValueError(f"nothing to resume: {path} is not there; leave out --resume to start")
+        return []
+    data = json.loads(path.read_text(encoding="utf-8"))
+    mine = comparable(experiment)
+    for key in sorted(mine.keys() | data["config"].keys()):
+        if key in ("models", "num_seeds", "seeds_at_once"):
+            continue  # a later run may add models and seeds
+        if mine.get(key) != data["config"].get(key):
+            raise ValueError(
+                f"{out} holds a run with {key} = {data['config'].get(key)!r}, not {mine.get(key)!r}; "
+                "choose another --out, or remove it"
+            )
+    return [UnitResult.from_dict(unit) for unit in data["units"]]
+
+
+def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path) -> None:
+    """Write `units.json` and `results.json`, each in one piece."""
+    config = comparable(experiment)
+    record = {"experiment": experiment.name, "config": config, "units": [asdict(unit) for unit in units]}
+    _write_json(out / "units.json", record)
+    machines = dict.fromkeys(unit.machine for unit in units)
+    results = {
+        "experiment": experiment.name,
+        "preset": experiment.preset,
+        "device": ", ".join(machines),
+        "version": dsvnp.__version__,
+        "config": config,
+        "seconds": round(sum(unit.seconds for unit in units), 1),
+        "rows": rows_of(experiment, units),
+    }
+    _write_json(out / "results.json", results)
+
+
+def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[str, Any]]:
+    """One row a quantity: mean, standard deviation and median over all seeds, beside the paper's figure."""
+    values: dict[tuple[str, str, str, str, str], list[float]] = {}
+    for unit in units:
+        for m in unit.measurements:
+            values.setdefault((m.dataset, unit.model, m.metric, m.split, m.unit), []).extend(m.values)
+    rows = []
+    for (dataset, model, metric, split, unit_name), seeds in values.items():
+        base = model.split("-")[0] if not model.startswith("mc-dropout") else "mc-dropout"
+        paper = experiment.paper.get((dataset, base, metric, split.removesuffix("-max")), (None, None))
+        rows.append(
+            {
+                "dataset": dataset,
+                "model": model,
+                "metric": metric,
+                "split": split,
+                "unit": unit_name,
+                "mean": statistics.fmean(seeds),
+                "std": statistics.stdev(seeds) if len(seeds) > 1 else 0.0,
+                "median": statistics.median(seeds),
+                "seeds": seeds,
+                "paper": paper[0],
+                "paper_spread": paper[1],
+            }
+        )
+    return rows
+
+
+def make_experiment(kind: type[Experiment], preset: str, **overrides: Any) -> Experiment:
+    """Make an experiment of a preset with some settings changed; None leaves a setting alone."""
+    made = lookup(preset, kind.presets(), "preset")
+    changes = {name: value for name, value in overrides.items() if value is not None}
+    return type(made)(**{**made.__dict__, **changes})
+
+
+def comparable(experiment: Experiment) -> dict[str, Any]:
+    """The settings as JSON would give them back."""
+    settings: dict[str, Any] = json.loads(json.dumps(asdict(experiment)))
+    return settings
+
+
+def machine_name(device: torch.device) -> str:
+    """What a run ran on, in words."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+
+
+def _write_json(path: Path, data: Any) -> None:
+    """Write JSON under a temporary name and rename it; numbers that JSON lacks become null."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(_plain(data), indent=1) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _plain(data: Any) -> Any:
+    """Replace what JSON cannot hold, and digits that nobody reads."""
+    if isinstance(data, dict):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_plain(value) for value in data]
+    if isinstance(data, float):
+        return float(f"{data:.6g}") if math.isfinite(data) else None
+    return data
