@@ -563,6 +563,17 @@ def test_a_model_computes_in_the_type_of_its_parameters(model, kind, task, dtype
     assert all(v.dtype == dtype for v in (*components(prediction), *bound[:3]))
 
 
+def test_under_autocast_networks_run_in_half_precision_and_distributions_in_single(model, kind, task):
+    model, task, points = (
+        model.float(),
+        task.to(dtype=torch.float32),
+        flagged_task(kind).to(dtype=torch.float32),
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        prediction, bound = model.predict(task, K, S), model.objective(points, K, S)
+    assert all(v.dtype == torch.float32 and v.isfinite().all() for v in (*components(prediction), *bound[:3]))
+
+
 def test_a_model_computes_on_the_device_of_its_inputs(model, kind, task):
     model, elsewhere = model.to("meta"), "meta"  # a device with shapes but no numbers
     prediction = model.predict(task.to(elsewhere), K, S, validate=False)

@@ -99,7 +99,11 @@ def main(folder: Path) -> None:
         found = [checkpoints.load(path) for path in checkpoints.list_checkpoints(broken)]  # each is readable
         steps.append(max((checkpoint.step for checkpoint in found), default=0))
     status = os.waitpid(fork(broken), 0)[1]
-    print(json.dumps({"ends": ends, "inside_a_write": inside, "steps": steps, "last": status, "seconds": lasted}))
+    print(
+        json.dumps(
+            {"ends": ends, "inside_a_write": inside, "steps": steps, "last": status, "seconds": lasted}
+        )
+    )
 
 
 if __name__ == "__main__":

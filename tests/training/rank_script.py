@@ -1,11 +1,12 @@
 """What one of two processes does in the tests of many processes: train in several ways, write down what came out.
 
-Run as `python rank_script.py FOLDER` with the variables that torchrun sets. Weights go to FOLDER/NAME.rankN.safetensors,
-what was said and refused to FOLDER/rankN.json.
+Run as `python rank_script.py FOLDER` with the variables that torchrun sets. Weights go to
+FOLDER/NAME.rankN.safetensors, what was said and refused to FOLDER/rankN.json.
 """
 
 import io
 import json
+import shutil
 import signal
 import sys
 from functools import partial
@@ -18,7 +19,7 @@ from safetensors.torch import save_file
 from small_fleet import curves, images, make_fleet, make_vgg, run_steps
 
 from dsvnp.objectives import Objective
-from dsvnp.training import Cluster, Fleet, Interrupted, Reporter, train
+from dsvnp.training import Cluster, Fleet, Reporter, train
 
 DATA = {
     "cnp": {"name": "cnp"},
@@ -41,7 +42,7 @@ def validation(fleet: Fleet) -> torch.Tensor:
 def refusal(action) -> str:
     try:
         action()
-    except (ValueError, Interrupted) as error:
+    except (ValueError, RuntimeError) as error:
         return str(error)
     return ""
 
@@ -75,6 +76,11 @@ def main(out: Path) -> None:
 
     keep("data-saved", train(make_fleet(num_steps=5, cluster=data), out / "data"))
     keep("data-resumed", train(make_fleet(num_steps=8, cluster=data), out / "data"))
+
+    dist.barrier()
+    if rank == 0:
+        shutil.copytree(out / "data" / "step-000000005", out / "apart0" / "step-000000005")
+    notes["apart"] = refusal(partial(train, make_fleet(num_steps=8, cluster=data), out / f"apart{rank}"))
 
     # Every process hands in a reporter; one of them writes.
     console = Console(file=io.StringIO(), width=300)

@@ -18,7 +18,9 @@ from dsvnp.training import Cluster, Fleet, Settings
 
 ARCH = Architecture(1, 1, encoder=(8,), dim_lat=8, decoder=(8,), dropout=0.5)
 IMAGE = (1, 4, 4)
-IMAGE_ARCH = Architecture(16, 3, "categorical", dim_latx=6, encoder=(8,), dim_lat=8, decoder=(8,), dropout=0.5)
+IMAGE_ARCH = Architecture(
+    16, 3, "categorical", dim_latx=6, encoder=(8,), dim_lat=8, decoder=(8,), dropout=0.5
+)
 
 
 def curves(dtype: torch.dtype = torch.float64, **changes: Any) -> Curves:

@@ -129,13 +129,17 @@ def test_a_write_that_breaks_off_leaves_the_last_one_alone(folder, monkeypatch, 
     def die(*args):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(checkpoints, where, die)
-        save(folder, content(9), keep=2)
+        with pytest.raises(KeyboardInterrupt):
+            save(folder, content(9), keep=2)
     assert (folder / ".writing-step-000000009").is_dir()
     assert load_latest(folder, RUN).step == 6  # ignored,
     save(folder, content(12), keep=2)
-    assert sorted(path.name for path in folder.iterdir()) == ["step-000000006", "step-000000012"]  # and cleaned up
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "step-000000006",
+        "step-000000012",
+    ]  # and cleaned up
 
 
 def test_a_removal_that_broke_off_is_finished(folder):
@@ -235,13 +239,19 @@ def test_another_run_is_refused_with_what_differs(folder):
 
 def test_a_difference_deep_inside_is_named(folder):
     run = RUN | {"settings": {"learning_rate": 0.1, "schedule": {"kind": "cosine"}}}
-    with pytest.raises(CheckpointError, match="settings.schedule.kind is 'constant' there but 'cosine' here"):
+    with pytest.raises(
+        CheckpointError, match=r"settings.schedule.kind is 'constant' there but 'cosine' here"
+    ):
         load_latest(folder, run)
 
 
-@pytest.mark.parametrize("run", [RUN | {"new": 1}, {name: value for name, value in RUN.items() if name != "model"}])
+@pytest.mark.parametrize(
+    "run", [RUN | {"new": 1}, {name: value for name, value in RUN.items() if name != "model"}]
+)
 def test_a_setting_that_only_one_has_is_a_difference(folder, run):
-    with pytest.raises(CheckpointError, match="of another run: (new is None there but 1|model is 'np' there but None)"):
+    with pytest.raises(
+        CheckpointError, match=r"of another run: (new is None there but 1|model is 'np' there but None)"
+    ):
         load_latest(folder, run)
 
 
@@ -256,7 +266,7 @@ def test_a_checkpoint_can_be_read_without_knowing_its_run(folder):
 def test_a_damaged_one_is_not_offered(folder):
     for path in list_checkpoints(folder):
         (path / "state.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="there is no other good one beside it$"):
+    with pytest.raises(CheckpointError, match=r"there is no other good one beside it$"):
         load_latest(folder, RUN)
 
 

@@ -9,9 +9,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from plain_loop import task_of
 from rank_script import DATA, SEEDS, SHARED, validation
 from safetensors.torch import load_file
-from small_fleet import bits, curves, distance, images, make_fleet, make_vgg, rows_of, run_steps, subprocess_environment
+from small_fleet import (
+    bits,
+    curves,
+    distance,
+    images,
+    make_fleet,
+    make_vgg,
+    rows_of,
+    run_steps,
+    subprocess_environment,
+)
 
 from dsvnp.training import Cluster, train
 from dsvnp.training import checkpoint as checkpoints
@@ -27,7 +38,12 @@ def out(tmp_path_factory):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     script = [sys.executable, str(Path(__file__).with_name("rank_script.py")), str(folder)]
-    torchrun = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
+    torchrun = {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     processes = [
         subprocess.Popen(
             script,
@@ -79,10 +95,8 @@ def test_parts_of_a_batch_equal_the_whole(out, name):
 def test_the_parts_do_not_count_the_same():
     # Or the test above would not see a mean of means.
     fleet = make_fleet("cnp", SEEDS)
-    task = fleet.sources[0].batch(
-        {name: value[0] for name, value in fleet.pool.items()}, {"context": torch.rand(4)}, torch.tensor(0)
-    )
-    counted = fleet.model.counted(task).sum(1)
+    uniform = torch.empty(4, dtype=torch.float64).uniform_(generator=fleet.generators[0])
+    counted = fleet.model.counted(task_of(fleet, 0, 0, uniform.tolist())).sum(1)
     assert counted[:2].sum() != counted[2:].sum()
 
 
@@ -126,7 +140,9 @@ def test_each_process_has_its_replicas_sources(out):
     folds = [images(seed=seed) for seed in (1, 2, 3)]
     alone = run_steps(make_fleet("np", (1, 2, 3), folds, make_vgg().arch), 3)
     shared = [state(out, "folds", rank) for rank in range(2)]
-    whole = {name: torch.cat([part[name] for part in shared]) for name, value in alone.state.items() if value.ndim}
+    whole = {
+        name: torch.cat([part[name] for part in shared]) for name, value in alone.state.items() if value.ndim
+    }
     for row in range(3):
         assert distance({name: value[row] for name, value in whole.items()}, rows_of(alone, row)) < 1e-9
 
@@ -148,6 +164,14 @@ def test_one_process_writes(notes, out):
     assert "run: going on from step 5\n" in notes[0]["said"]
 
 
+def test_processes_that_see_different_folders_are_told(notes, out):
+    for rank, step in ((0, 5), (1, 0)):
+        assert notes[rank]["apart"] == (
+            f"{out / f'apart{rank}'}: the processes found different checkpoints there, this one step {step}; "
+            "give them a folder that all of them see"
+        )
+
+
 def test_what_two_processes_saved_two_go_on_with(out):
     alone = train(make_fleet(num_steps=8))
     assert distance(state(out, "data-resumed"), alone.state) < 1e-9
@@ -166,7 +190,9 @@ def test_what_two_processes_saved_one_goes_on_with(out, tmp_path, how):
 
 def test_a_signal_to_one_process_stops_both(notes, out):
     assert notes[0]["interrupted"].startswith("stopped by SIGTERM after step 6, saved in ")
-    assert notes[1]["interrupted"].startswith(f"stopped by SIGTERM after step 6, saved in {out / 'interrupted'}")
+    assert notes[1]["interrupted"].startswith(
+        f"stopped by SIGTERM after step 6, saved in {out / 'interrupted'}"
+    )
     assert last(out / "interrupted").step == 6
 
 
@@ -188,8 +214,14 @@ def test_shares_are_contiguous_and_even():
 
 
 def test_a_part_has_its_tasks_and_their_noise():
-    task = curves().batch(curves().pool(torch.Generator(), torch.device("cpu")), {"context": torch.rand(4)}, torch.tensor(0))
-    noise = {"global": torch.rand(2, 4, 8), "local": torch.rand(2, 3, 4, 10, 8), "dropout.0": torch.rand(2, 4, 10, 8)}
+    task = curves().batch(
+        curves().pool(torch.Generator(), torch.device("cpu")), {"context": torch.rand(4)}, torch.tensor(0)
+    )
+    noise = {
+        "global": torch.rand(2, 4, 8),
+        "local": torch.rand(2, 3, 4, 10, 8),
+        "dropout.0": torch.rand(2, 4, 10, 8),
+    }
     part, own = Cluster(1, 2, "data").my_part(task, noise)
     assert torch.equal(part.x_target, task.x_target[2:])
     assert torch.equal(part.in_context, task.in_context[2:])
@@ -202,10 +234,11 @@ def test_one_process_alone_needs_no_group(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     cluster = Cluster.from_environment("data")
     assert (cluster.rank, cluster.size, cluster.writes) == (0, 1, True)
-    assert not (cluster.splits_data or cluster.splits_replicas)
+    assert not cluster.splits_data
+    assert not cluster.splits_replicas
     assert cluster.largest(3) == 3
 
 
 def test_an_unknown_way_is_refused():
-    with pytest.raises(ValueError, match="unknown way to spread a fleet 'replica'. Did you mean 'replicas'"):
+    with pytest.raises(ValueError, match=r"unknown way to spread a fleet 'replica'. Did you mean 'replicas'"):
         Cluster(mode="replica")

@@ -39,7 +39,9 @@ def assert_weights(fleet: Fleet, row: int, model: torch.nn.Module, tolerance: fl
     found = fleet.replica(row).state_dict()
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=0, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            found[name], value, rtol=0, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 # --- a fleet against single runs ---
@@ -104,14 +106,18 @@ def test_a_run_equals_a_plain_loop(name):
 
 
 def test_several_draws_equal_a_plain_loop():
-    fleet = make_fleet(seeds=[3], source=curves(refresh_every=10), objective=Objective(num_global=3, num_local=2))
+    fleet = make_fleet(
+        seeds=[3], source=curves(refresh_every=10), objective=Objective(num_global=3, num_local=2)
+    )
     model = seeded(partial(make_model, "dsvnp", ARCH), 3)
     train_plainly(fleet, 0, model, torch.optim.Adam(model.parameters(), lr=1e-2), 10)
     assert_weights(run_steps(fleet, 10), 0, model)
 
 
 def test_an_undivided_global_kl_equals_a_plain_loop():
-    fleet = make_fleet("np", [3], curves(refresh_every=10), objective=Objective(divide_global=False, beta_global=2))
+    fleet = make_fleet(
+        "np", [3], curves(refresh_every=10), objective=Objective(divide_global=False, beta_global=2)
+    )
     model = seeded(partial(make_model, "np", ARCH), 3)
 
     def loss(bound, step):
@@ -143,7 +149,8 @@ def test_adamw_clipping_and_a_schedule_equal_a_plain_loop():
 
 
 @pytest.mark.parametrize(
-    ("anneal", "ramp"), [("linear", lambda step: min(1, step / 8)), ("cyclic", lambda step: min(1, step % 8 / 4))]
+    ("anneal", "ramp"),
+    [("linear", lambda step: min(1, step / 8)), ("cyclic", lambda step: min(1, step % 8 / 4))],
 )
 def test_annealing_scales_both_divergences(anneal, ramp):
     objective = Objective(beta_local=20.0, beta_global=3.0, anneal=anneal, anneal_steps=8)
@@ -281,7 +288,9 @@ def test_folds_have_as_many_rows():
 
 def test_folds_have_the_same_settings():
     sources = [table(), table(max_context=5)]
-    with pytest.raises(ValueError, match=r"differ in context: \(1, 10\) and \(1, 5\); they may differ in their data"):
+    with pytest.raises(
+        ValueError, match=r"differ in context: \(1, 10\) and \(1, 5\); they may differ in their data"
+    ):
         make_fleet(seeds=(1, 2), source=sources)
 
 

@@ -130,7 +130,9 @@ def test_bad_data_stops_its_replica_and_no_other():
     for row in (0, 2):
         assert same(rows_of(fleet, row), rows_of(clean, row))
     assert same(weights(fleet, 1), before)
-    assert all(value.isfinite().all() for name, value in rows_of(fleet, 1).items() if name in ("m", "v", "metrics"))
+    assert all(
+        value.isfinite().all() for name, value in rows_of(fleet, 1).items() if name in ("m", "v", "metrics")
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,9 @@ def test_a_stopped_replica_changes_no_more():
     fleet = make_fleet(seeds=(1, 2), validate_every=1)
     poison(fleet, 1, "decoder.rest.0.bias")
     run_steps(fleet, 1)
-    fleet.plan.layout.unflatten(fleet.state["params"])["decoder.rest.0.bias"][1].fill_(0.0)  # healed, too late
+    fleet.plan.layout.unflatten(fleet.state["params"])["decoder.rest.0.bias"][1].fill_(
+        0.0
+    )  # healed, too late
     before = rows_of(fleet, 1)["params"].clone()
     run_steps(fleet, 2)
     fleet.note_validation(torch.tensor([1.0, 1.0]))
@@ -243,11 +247,16 @@ def test_a_failing_compiler_is_mentioned_once_and_changes_nothing(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", broken_compile)
     fleet = make_fleet(seeds=(1, 2), precision="float32", compile=True)
-    with pytest.warns(UserWarning, match=r"^training goes on uncompiled: RuntimeError: no C\+\+ compiler$") as caught:
+    with pytest.warns(
+        UserWarning, match=r"^training goes on uncompiled: RuntimeError: no C\+\+ compiler$"
+    ) as caught:
         run_steps(fleet, 4)
     assert len(caught) == len(calls) == 1
     assert same(fleet.state, plain.state)
-    assert all(torch.equal(a.get_state(), b.get_state()) for a, b in zip(fleet.generators, plain.generators, strict=True))
+    assert all(
+        torch.equal(a.get_state(), b.get_state())
+        for a, b in zip(fleet.generators, plain.generators, strict=True)
+    )
 
 
 def test_a_compiler_that_is_not_there_is_mentioned_as_well(monkeypatch):

@@ -48,7 +48,8 @@ def test_twenty_kills_hit_and_some_fell_inside_a_write(killed):
 def test_the_final_weights_are_those_of_the_undisturbed_run(killed):
     folder, _ = killed
     last = {
-        name: checkpoints.load(checkpoints.list_checkpoints(folder / name)[-1]) for name in ("undisturbed", "broken")
+        name: checkpoints.load(checkpoints.list_checkpoints(folder / name)[-1])
+        for name in ("undisturbed", "broken")
     }
     assert last["broken"].step == last["undisturbed"].step == 200
     assert last["broken"].generators == last["undisturbed"].generators

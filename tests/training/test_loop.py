@@ -109,8 +109,8 @@ def test_interruptions_leave_no_trace(tmp_path):
     assert undisturbed.active == [True, False, True]  # one stopped early
     assert undisturbed.state["log_multipliers"].abs().max() > 0.01
     for step in (1, 5, 12, 19, 20, 29):  # before, at and after validations, pools, logs and checkpoints
+        fleet = stop_at(step, make_fleet(**EVERYTHING))
         with pytest.raises(Interrupted):
-            fleet = stop_at(step, make_fleet(**EVERYTHING))
             train(fleet, tmp_path / "b", validation, silent(tmp_path / "b.jsonl"))
     resumed = train(make_fleet(**EVERYTHING), tmp_path / "b", validation, silent(tmp_path / "b.jsonl"))
     assert_same_run(resumed, undisturbed)
@@ -122,8 +122,8 @@ def test_interruptions_leave_no_trace(tmp_path):
 def test_crashes_leave_no_trace(tmp_path):
     undisturbed = train(make_fleet(**EVERYTHING), None, validation, silent(tmp_path / "a.jsonl"))
     for step in (3, 11, 17, 30):
+        fleet = crash_at(step, make_fleet(**EVERYTHING))
         with pytest.raises(Crash):
-            fleet = crash_at(step, make_fleet(**EVERYTHING))
             train(fleet, tmp_path / "b", validation, silent(tmp_path / "b.jsonl"))
     resumed = train(make_fleet(**EVERYTHING), tmp_path / "b", validation, silent(tmp_path / "b.jsonl"))
     assert_same_run(resumed, undisturbed)
@@ -167,7 +167,9 @@ def test_a_constant_rate_may_be_prolonged(tmp_path):
 
 def test_a_cosine_may_not(tmp_path):
     train(make_fleet(num_steps=3, schedule=Schedule("cosine")), tmp_path)
-    with pytest.raises(CheckpointError, match=r"step-000000003: of another run: settings.num_steps is 3 there but 5"):
+    with pytest.raises(
+        CheckpointError, match=r"step-000000003: of another run: settings.num_steps is 3 there but 5"
+    ):
         train(make_fleet(num_steps=5, schedule=Schedule("cosine")), tmp_path)
 
 
@@ -196,7 +198,9 @@ def test_a_network_of_the_users_own_is_part_of_the_run(tmp_path):
 def test_a_damaged_checkpoint_stops_training_and_the_last_good_one_is_offered(tmp_path):
     train(make_fleet(num_steps=6, checkpoint_every=3), tmp_path)
     (tmp_path / "step-000000006" / "state.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"step-000000006: damaged: .*the last good one is .*step-000000003"):
+    with pytest.raises(
+        CheckpointError, match=r"step-000000006: damaged: .*the last good one is .*step-000000003"
+    ):
         train(make_fleet(num_steps=6, checkpoint_every=3), tmp_path)
     shutil.rmtree(tmp_path / "step-000000006")
     assert train(make_fleet(num_steps=6, checkpoint_every=3), tmp_path).num_steps_taken == 6
@@ -208,7 +212,9 @@ def test_generators_of_another_device_are_refused_before_anything_changes(tmp_pa
     foreign = replace(found, generators=["00" * 16], environment={"device": "NVIDIA H200"})
     fleet = make_fleet(num_steps=2)
     before = {name: value.clone() for name, value in fleet.state.items()}
-    with pytest.raises(CheckpointError, match="written on NVIDIA H200, whose random generators differ from those of cpu"):
+    with pytest.raises(
+        CheckpointError, match="written on NVIDIA H200, whose random generators differ from those of cpu"
+    ):
         restore(fleet, foreign)
     assert same(fleet.state, before)
 
@@ -224,7 +230,10 @@ def test_checkpoints_come_when_due_and_at_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "save", counting)
     train(make_fleet(num_steps=8, checkpoint_every=3), tmp_path)
     assert written == [3, 6, 8]
-    assert [path.name for path in checkpoints.list_checkpoints(tmp_path)] == ["step-000000006", "step-000000008"]
+    assert [path.name for path in checkpoints.list_checkpoints(tmp_path)] == [
+        "step-000000006",
+        "step-000000008",
+    ]
 
 
 def test_a_checkpoint_names_each_parameter(tmp_path):
@@ -302,7 +311,10 @@ def test_a_process_that_is_told_to_stop_saves_and_says_so(tmp_path):
     path = checkpoints.list_checkpoints(tmp_path / "run")[-1]
     step = checkpoints.load(path).step
     assert step >= 3
-    assert errors.strip() == f"stopped by SIGTERM after step {step}, saved in {path}; run again to go on from there"
+    assert (
+        errors.strip()
+        == f"stopped by SIGTERM after step {step}, saved in {path}; run again to go on from there"
+    )
 
 
 # --- what is said ---
@@ -387,7 +399,9 @@ def test_validations_that_are_asked_for_must_be_there():
         train(make_fleet(validate_every=3))
 
 
-@pytest.mark.parametrize(("precision", "expected"), [("tf32", ("high", True)), ("float32", ("highest", False))])
+@pytest.mark.parametrize(
+    ("precision", "expected"), [("tf32", ("high", True)), ("float32", ("highest", False))]
+)
 def test_tf32_is_used_while_training_if_asked_for_and_only_then(precision, expected):
     during = []
 

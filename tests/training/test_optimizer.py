@@ -69,7 +69,9 @@ def test_a_gradient_below_the_norm_is_left_alone_and_one_above_is_cut_to_it():
     grads = torch.tensor([[0.6, 0.8], [30.0, 40.0]], dtype=torch.float64)
     zeros = torch.zeros_like(grads)
     _, m, _ = adam.update(zeros, grads, zeros, zeros, torch.tensor(0), torch.ones(2, 1))
-    torch.testing.assert_close(m.norm(dim=1), torch.tensor([1.0, 2.0], dtype=torch.float64), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        m.norm(dim=1), torch.tensor([1.0, 2.0], dtype=torch.float64), rtol=1e-6, atol=0
+    )
 
 
 def test_one_replicas_gradient_does_not_clip_another():

@@ -156,9 +156,10 @@ def test_a_process_that_dies_while_it_takes_lines_back_loses_none(log, monkeypat
     def die(self, target):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.replace", die)
-        report(Reporter("np", 100, log=log, console=console(False)), 20, start=10)
+        with pytest.raises(KeyboardInterrupt):
+            report(Reporter("np", 100, log=log, console=console(False)), 20, start=10)
     assert [line["step"] for line in lines_of(log)] == [10, 20]
 
 
@@ -167,7 +168,9 @@ def test_a_process_that_dies_while_it_takes_lines_back_loses_none(log, monkeypat
 
 def test_tensorboard_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(RuntimeError, match=r"TensorBoard is not installed; pip install 'dsvnp\[tensorboard\]'"):
+    with pytest.raises(
+        RuntimeError, match=r"TensorBoard is not installed; pip install 'dsvnp\[tensorboard\]'"
+    ):
         Reporter("np", 100, tensorboard=tmp_path)
 
 

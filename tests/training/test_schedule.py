@@ -53,7 +53,9 @@ def test_warm_up_longer_than_the_run_is_no_accident():
 def test_a_late_step_keeps_its_digits():
     # In float32 step 2²⁴ + 1 is step 2²⁴.
     late, num_steps = 2**24 + 1, 2**25
-    assert factors(Schedule("cosine"), [late], num_steps)[0] < factors(Schedule("cosine"), [2**24], num_steps)[0]
+    assert (
+        factors(Schedule("cosine"), [late], num_steps)[0] < factors(Schedule("cosine"), [2**24], num_steps)[0]
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,5 +2,6 @@
 
 from dsvnp.experiments.base import Experiment
 from dsvnp.experiments.curves import CurvesExperiment
+from dsvnp.experiments.toy import ToyExperiment
 
-EXPERIMENTS: dict[str, type[Experiment]] = {kind.name: kind for kind in (CurvesExperiment,)}
+EXPERIMENTS: dict[str, type[Experiment]] = {kind.name: kind for kind in (ToyExperiment, CurvesExperiment)}

@@ -1,0 +1,51 @@
+"""The command line as a person types it."""
+
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import dsvnp
+from dsvnp.cli import app, main
+from dsvnp.models import MODELS
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_models_are_listed_with_a_line_each():
+    lines = CliRunner().invoke(app, ["models"]).output.splitlines()
+    assert [line.split()[0] for line in lines] == list(MODELS)
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_version():
+    assert CliRunner().invoke(app, ["--version"]).output == f"dsvnp {dsvnp.__version__}\n"
+
+
+def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
+    result = CliRunner().invoke(app, ["demo", "--steps", "12", "--out", str(tmp_path / "new")])
+    assert result.exit_code == 0, result.output
+    figure = tmp_path / "new" / "demo.png"
+    assert figure.read_bytes()[:8] == PNG
+    for name in ("CNP", "NP", "AttnNP", "DSVNP"):
+        assert f"│ {name} " in result.output
+    assert str(figure) in result.output.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["reproduce", "curvs"], "Did you mean 'curves'?"),
+        (["reproduce", "curves", "--models", "dsvpn"], "Did you mean 'dsvnp'?"),
+        (["reproduce", "curves", "--preset", "fast"], "unknown preset 'fast'"),
+        (["reproduce", "curves", "--set", "num_stesp=3"], "Did you mean 'num_steps'?"),
+    ],
+)
+def test_a_mistyped_word_is_one_line_and_exit_code_2(words, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["dsvnp", *words])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert len(errors.strip().splitlines()) == 1

@@ -1,0 +1,191 @@
+"""The captured and the compiled step on a CUDA device."""
+
+import signal
+
+import pytest
+import torch
+from small_fleet import bits, curves, distance, images, make_fleet, make_vgg, rows_of, run_steps, same
+
+from dsvnp.models import MODELS
+from dsvnp.objectives import Objective
+from dsvnp.training import Adam, CheckpointError, Interrupted, Schedule, train
+from dsvnp.training import checkpoint as checkpoints
+from dsvnp.training.loop import restore, save
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.xdist_group("cuda"),
+    # A compiler may warn of what it likes, but it must not fail.
+    pytest.mark.filterwarnings("default", "error:training goes on uncompiled"),
+]
+
+SEEDS = (1, 2, 3)
+EAGER = {"compile": False, "capture": False}
+CAPTURED = {"compile": False, "capture": True}
+COMPILED = {"compile": True, "capture": False}
+BOTH = {"compile": True, "capture": True}
+
+
+def on_cuda(name: str = "dsvnp", seeds=SEEDS, **chosen):
+    return make_fleet(name, seeds, device="cuda", **chosen)
+
+
+def assert_same_run(a, b) -> None:
+    for name in a.state:
+        assert torch.equal(bits(a.state[name]), bits(b.state[name])), name
+    for one, other in zip(a.generators, b.generators, strict=True):
+        assert torch.equal(one.get_state(), other.get_state())
+
+
+# --- the same step, however it is run ---
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_captured_step_equals_an_eager_one(name):
+    # 20 steps see three pools of 8: the graph reads what was drawn anew.
+    eager = run_steps(on_cuda(name, **EAGER), 20)
+    captured = run_steps(on_cuda(name, **CAPTURED), 20)
+    assert distance(captured.state, eager.state) < 1e-9
+    assert captured.num_steps_taken == int(captured.state["step"]) == 20
+
+
+@pytest.mark.parametrize("how", [COMPILED, BOTH], ids=["compiled", "compiled and captured"])
+def test_a_compiled_step_equals_an_eager_one(how):
+    chosen = {
+        "optimizer": Adam("adamw", weight_decay=0.01, clip_norm=1.0),
+        "schedule": Schedule("cosine", warmup=5),
+        "objective": Objective(anneal="linear", anneal_steps=8, epsilon_global=0.5),
+        "num_steps": 20,
+    }
+    eager = run_steps(on_cuda(**EAGER, **chosen), 20)
+    other = run_steps(on_cuda(**how, **chosen), 20)
+    assert distance(other.state, eager.state) < 1e-9
+
+
+@pytest.mark.parametrize("how", [CAPTURED, BOTH], ids=["captured", "compiled and captured"])
+def test_batch_norm_is_captured(how):
+    chosen = {"source": images(), "make": make_vgg}
+    eager = run_steps(on_cuda(**EAGER, **chosen), 10)
+    other = run_steps(on_cuda(**how, **chosen), 10)
+    assert distance(other.state, eager.state) < 1e-9
+    tracked = next(name for name in other.state if name.endswith("num_batches_tracked"))
+    assert other.state[tracked].tolist() == [10] * len(SEEDS)  # trial steps before the capture do not count
+
+
+@pytest.mark.parametrize("name", ["dsvnp", "mc-dropout"])
+def test_a_captured_fleet_equals_its_single_runs(name):
+    fleet = run_steps(on_cuda(name, **CAPTURED), 100)
+    for row, seed in enumerate(SEEDS):
+        single = run_steps(on_cuda(name, [seed], **CAPTURED), 100)
+        assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
+
+
+def test_each_step_of_a_graph_draws_new_numbers():
+    fleet = run_steps(on_cuda(**CAPTURED), 2)
+    first = fleet._normal.clone()
+    run_steps(fleet, 1)
+    assert not torch.isclose(fleet._normal, first).any()
+    assert not torch.isclose(fleet._normal[0], fleet._normal[1]).any()
+
+
+def test_bfloat16_is_captured():
+    half = run_steps(on_cuda(precision="bf16", **CAPTURED), 20)
+    single = run_steps(on_cuda(precision="float32", **CAPTURED), 20)
+    assert half.active == [True] * len(SEEDS)
+    expected = single.read_metrics()
+    for name, value in half.read_metrics().items():
+        torch.testing.assert_close(value, expected[name], rtol=0.05, atol=0.02)
+
+
+def test_a_graph_is_captured_unless_told_otherwise():
+    graphs = [
+        getattr(run_steps(on_cuda(compile=False, capture=how), 1)._step, "__self__", None)
+        for how in (None, False)
+    ]
+    assert isinstance(graphs[0], torch.cuda.CUDAGraph)
+    assert graphs[1] is None
+
+
+def test_torchs_own_generators_are_untouched():
+    cpu, cuda = torch.get_rng_state(), torch.cuda.get_rng_state()
+    run_steps(on_cuda(**CAPTURED), 3)
+    assert torch.equal(torch.get_rng_state(), cpu)
+    assert torch.equal(torch.cuda.get_rng_state(), cuda)
+
+
+# --- resuming ---
+
+
+def stop_at(step: int, fleet):
+    original = fleet.step
+
+    def stepping() -> None:
+        original()
+        if fleet.num_steps_taken == step:
+            signal.raise_signal(signal.SIGINT)
+
+    fleet.step = stepping
+    return fleet
+
+
+@pytest.mark.parametrize(
+    "how", [EAGER, CAPTURED, COMPILED, BOTH], ids=["eager", "captured", "compiled", "compiled and captured"]
+)
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_interruptions_leave_no_trace(tmp_path, how, precision):
+    chosen = how | {"num_steps": 24, "precision": precision, "source": curves(torch.float32)}
+    undisturbed = train(on_cuda(**chosen))
+    for step in (5, 13):
+        with pytest.raises(Interrupted):
+            train(stop_at(step, on_cuda(**chosen)), tmp_path)
+    assert_same_run(train(on_cuda(**chosen), tmp_path), undisturbed)
+
+
+@pytest.mark.parametrize("how", [CAPTURED, BOTH], ids=["captured", "compiled and captured"])
+def test_a_captured_fleet_goes_on_with_what_is_restored_into_it(tmp_path, how):
+    fleet = run_steps(on_cuda(precision="float32", **how), 5)
+    path = save(fleet, tmp_path)
+    run_steps(fleet, 7)  # into the second pool
+    expected = {name: value.clone() for name, value in fleet.state.items()}
+    graph = fleet._step
+    restore(fleet, checkpoints.load(path, fleet.describe()))
+    assert fleet.num_steps_taken == int(fleet.state["step"]) == 5
+    run_steps(fleet, 7)
+    assert same(fleet.state, expected)
+    assert fleet._step is graph
+
+
+def test_a_checkpoint_of_a_cpu_is_refused(tmp_path):
+    train(make_fleet(seeds=SEEDS, num_steps=2), tmp_path)
+    with pytest.raises(
+        CheckpointError, match="written on cpu, whose random generators differ from those of cuda"
+    ):
+        train(on_cuda(num_steps=2, **EAGER), tmp_path)
+
+
+# --- a replica that breaks ---
+
+
+@pytest.mark.parametrize("how", [CAPTURED, BOTH], ids=["captured", "compiled and captured"])
+def test_a_replica_that_breaks_leaves_the_others_alone(how):
+    clean = run_steps(on_cuda(precision="float32", **how), 10)
+    fleet = run_steps(on_cuda(precision="float32", **how), 4)
+    fleet.plan.layout.unflatten(fleet.state["params"])["local_prior.head.linear.bias"][1].fill_(float("nan"))
+    run_steps(fleet, 6)
+    assert fleet.active == [True, False, True]
+    assert fleet.state["stop_step"].tolist() == [-1, 4, -1]
+    assert fleet.state["stop_reason"][1] == 1  # the local KL
+    for row in (0, 2):
+        assert same(rows_of(fleet, row), rows_of(clean, row))
+
+
+def test_validation_on_the_cpu_stops_a_captured_replica():
+    fleet = on_cuda(validate_every=1, patience=1, **CAPTURED)
+    for metric in ([1.0, 1.0, 1.0], [0.5, 1.0, 0.5]):
+        run_steps(fleet, 1)
+        fleet.note_validation(torch.tensor(metric))
+    frozen = fleet.state["params"][1].clone()
+    run_steps(fleet, 3)
+    assert fleet.active == [True, False, True]
+    assert torch.equal(fleet.state["params"][1], frozen)
