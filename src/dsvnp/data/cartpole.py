@@ -41,7 +41,9 @@ class Transitions(NamedTuple):
                 f"a share of {share} of {self.x.shape[1]} trajectories leaves one part empty; "
                 "simulate more of them, or choose another share"
             )
-        return Transitions(self.x[:, :kept], self.y[:, :kept]), Transitions(self.x[:, kept:], self.y[:, kept:])
+        return Transitions(self.x[:, :kept], self.y[:, :kept]), Transitions(
+            self.x[:, kept:], self.y[:, kept:]
+        )
 
     def rows(self) -> tuple[Tensor, Tensor]:
         """Inputs [E, N·H, 5] and outputs [E, N·H, 4] without regard to trajectories."""
@@ -108,7 +110,9 @@ def identification_task(data: Transitions, num_context: int, generator: torch.Ge
     """One task an environment: `num_context` random transitions to identify it by, all of them as targets."""
     x, y = data.rows()
     chosen = _choose(x, num_context, generator)
-    in_context = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(1, chosen.squeeze(-1), True)
+    in_context = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(
+        1, chosen.squeeze(-1), True
+    )
     return Task(
         x_context=x.take_along_dim(chosen, 1),
         y_context=y.take_along_dim(chosen, 1),

@@ -20,7 +20,9 @@ def toy_function(x: Tensor) -> Tensor:
     return x + torch.sin(4 * x) + torch.sin(13 * x)
 
 
-def draw_observations(generator: torch.Generator, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+def draw_observations(
+    generator: torch.Generator, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
     """Draw the 20 observations, x and y = f(x + ε) with ε ~ N(0, 0.003²), each [20, 1].
 
     The noise shifts the input, so that y is noisier where f is steep.

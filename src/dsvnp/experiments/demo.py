@@ -80,10 +80,10 @@ def run_demo(demo: Demo, out: Path, console: Console, device: str = "cpu") -> Pa
 
 
 def _table(models: dict[str, NeuralProcess], seed: int, device: str) -> Table:
-    """Average NLL and squared error on 500 unseen curves with 3 to 50 context points."""
+    """Average NLL and squared error on 200 unseen curves with 3 to 50 context points."""
     generator = torch.Generator(device).manual_seed(seed + 1)
-    tasks = curve_tasks(500, 100, (3, 50), generator, INTERVAL)
-    table = Table(title="500 unseen curves, 3 to 50 context points of 100: lower is better")
+    tasks = curve_tasks(200, 100, (3, 50), generator, INTERVAL)
+    table = Table(title="200 unseen curves, 3 to 50 context points of 100: lower is better")
     for column in ("model", "NLL, all points (J)", "NLL, outside the context (P)", "MSE (P)"):
         table.add_column(column, justify="left" if column == "model" else "right")
     for name, model in models.items():

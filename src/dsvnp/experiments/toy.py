@@ -88,13 +88,17 @@ class ToyExperiment(Experiment):
     def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train or fit on each seed's observations, then look at σ."""
         if model == self.models[0] and not has_gpytorch():
-            place.console.print("The exact GP is left out: GPyTorch is not installed (pip install 'dsvnp\\[gp]').")
+            place.console.print(
+                "The exact GP is left out: GPyTorch is not installed (pip install 'dsvnp\\[gp]')."
+            )
         data = [draw_observations(torch.Generator().manual_seed(seed)) for seed in seeds]
         if model == GP:
             predictions = [fit_gp(x, y, _inputs(x), self.gp_steps) for x, y in data]
         else:
             make = partial(make_model, model, Architecture(1, 1, dim_lat=self.width, decoder=(self.width,)))
-            sources: Any = [Subsets(x, y, self.batch_size) for x, y in data]  # a fleet takes one a replica as well
+            sources: Any = [
+                Subsets(x, y, self.batch_size) for x, y in data
+            ]  # a fleet takes one a replica as well
             fleet = self.fleet(model, make, sources, seeds, self.settings(), place)
             predictions = [self._predict(fleet.replica(row), *data[row], place) for row in range(len(seeds))]
         sigmas = [_mean_sigmas(predictive, x) for predictive, (x, _) in zip(predictions, data, strict=True)]
@@ -116,7 +120,9 @@ class ToyExperiment(Experiment):
             return []
         order = [label for label in self.labels() if label in panels]  # the GP last, whenever it was added
         shown = {label: panels[label] for label in [*order, *(p for p in panels if p not in order)]}
-        return [functions_figure([("toy function", shown)], out / "functions.svg", _limits(shown), (0.0, 1.0))]
+        return [
+            functions_figure([("toy function", shown)], out / "functions.svg", _limits(shown), (0.0, 1.0))
+        ]
 
 
 def has_gpytorch() -> bool:
@@ -153,7 +159,9 @@ def fit_gp(x: Tensor, y: Tensor, x_target: Tensor, num_steps: int) -> GaussianPr
 
     likelihood = gp.likelihoods.GaussianLikelihood()
     model = ExactGP(likelihood).double()
-    model.kernel.base_kernel.lengthscale = 0.2  # from GPyTorch's 0.7, all of the data, it may end in noise alone
+    model.kernel.base_kernel.lengthscale = (
+        0.2  # from GPyTorch's 0.7, all of the data, it may end in noise alone
+    )
     marginal = gp.mlls.ExactMarginalLogLikelihood(likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     model.train()
@@ -185,7 +193,8 @@ def _mean_sigmas(predictive: GaussianPredictive, x: Tensor) -> dict[str, float]:
 def _measurements(sigmas: Sequence[dict[str, float]]) -> list[Measurement]:
     """σ in each place, and whether outside > gap > observed, a value a seed."""
     rows = [
-        Measurement("toy", "sigma", split, "raw", tuple(sigma[split] for sigma in sigmas)) for split in sigmas[0]
+        Measurement("toy", "sigma", split, "raw", tuple(sigma[split] for sigma in sigmas))
+        for split in sigmas[0]
     ]
     holds = tuple(float(s["outside"] > s["gap"] > s["observed"]) for s in sigmas)
     return [*rows, Measurement("toy", "order-holds", "all", "share", holds)]
