@@ -75,7 +75,9 @@ def train_rows(device: str, quick: bool) -> Iterator[Row]:
     sizes = [("dsvnp", "width 128"), ("np", "peer's size"), ("cnp", "peer's size"), ("attnnp", "width 128")]
     for model, size in sizes:
         yield row("train", "dsvnp", model, "eager", device, 1, eager(model, size, device, quick), size=size)
-        ways: list[tuple[str, bool, bool]] = [("fleet step", False, False), ("compiled", True, False)]
+        ways: list[tuple[str, bool, bool]] = [("fleet step", False, False)]
+        if model in ("dsvnp", "np"):
+            ways += [("compiled", True, False)]
         if cuda:
             ways += [("captured", False, True), ("compiled and captured", True, True)]
         for how, compiled, captured in ways:
@@ -141,40 +143,41 @@ def peer_rows(device: str, quick: bool) -> Iterator[Row]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import lab.torch  # noqa: F401
+            import lab.torch as lab
             import neuralprocesses.torch as nps
     except ImportError:
         print("the peer `neuralprocesses` is not installed: its rows are left out")
         return
+    sizes = {"dim_embedding": WIDTH, "width": WIDTH, "num_enc_layers": 3, "num_dec_layers": 3}
     for model, dim_lv in (("cnp", 0), ("np", WIDTH)):
         net = nps.construct_gnp(
-            dim_x=1,
-            dim_y=1,
-            dim_embedding=WIDTH,
-            width=WIDTH,
-            num_enc_layers=3,
-            num_dec_layers=3,
-            likelihood="het",
-            dim_lv=dim_lv,
-            dtype=torch.float32,
+            dim_x=1, dim_y=1, likelihood="het", dim_lv=dim_lv, dtype=torch.float32, **sizes
         )
-        with torch.device(device):
-            xc, yc, xt, yt = (torch.randn(TASKS, 1, POINTS // 2) for _ in range(4))
-            net.to(device)
-            score = partial(nps.elbo, num_samples=1) if dim_lv else nps.loglik
-            score(net, [(xc, yc)], xt, yt, normalise=True)  # its layers take their sizes from the first call
-        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-
-        def step(
-            net: Any = net, score: Any = score, optimizer: Any = optimizer, data: Any = (xc, yc, xt, yt)
-        ) -> None:
-            optimizer.zero_grad(set_to_none=True)
-            (-score(net, [(data[0], data[1])], data[2], data[3], normalise=True).mean()).backward()
-            optimizer.step()
-
-        with torch.device(device):
-            ms = timed(step, device, quick)
+        with lab.on_device(device):
+            ms = timed(peer_step(nps, lab, net, bool(dim_lv), device), device, quick)
         yield row("train", "neuralprocesses", model, "eager", device, 1, ms, size="peer's size")
+
+
+def peer_step(nps: Any, lab: Any, net: Any, latent: bool, device: str) -> Callable[[], None]:
+    """One of the peer's steps: its objective on a fixed batch, backward, torch's Adam."""
+    xc, yc, xt, yt = (torch.randn(TASKS, 1, POINTS // 2, device=device) for _ in range(4))
+    state = lab.create_random_state(torch.float32, seed=0)
+
+    def score() -> torch.Tensor:
+        if latent:
+            return nps.elbo(state, net, [(xc, yc)], xt, yt, normalise=True, num_samples=1)[1]
+        return nps.loglik(net, [(xc, yc)], xt, yt, normalise=True)
+
+    net.to(device)
+    score()  # its layers take their sizes from the first call
+    optimizer = torch.optim.Adam(net.to(device).parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        (-score().mean()).backward()
+        optimizer.step()
+
+    return step
 
 
 def predict_rows(device: str, quick: bool) -> Iterator[Row]:
@@ -186,25 +189,25 @@ def predict_rows(device: str, quick: bool) -> Iterator[Row]:
             context = torch.linspace(-2, 2, 100, device=device)[None, :, None]
             task = Task.from_sets(context, context.sin(), x)
             call = partial(net.predict, task, num_global=1, validate=False)
-            ms = timed(call, device, quick, steps=3 if exponent > 4 else 20)
+            ms = timed(call, device, quick)
             yield row("predict", "dsvnp", model, "eager", device, 1, ms, targets=10**exponent)
 
 
-def timed(step: Callable[[], Any], device: str, quick: bool, steps: int | None = None) -> float:
-    """Median time of a call, in milliseconds, over blocks."""
-    steps = steps or (5 if quick else 200 if device == "cuda" else 30)
+def timed(step: Callable[[], Any], device: str, quick: bool) -> float:
+    """Median time of a call, in milliseconds, over five blocks of about a third of a second."""
     sync = torch.cuda.synchronize if device == "cuda" else lambda: None
-    for _ in range(min(10, steps)):
-        step()
-    blocks = []
-    for _ in range(2 if quick else 5):
+
+    def block(calls: int) -> float:
         sync()
         start = time.perf_counter()
-        for _ in range(steps):
+        for _ in range(calls):
             step()
         sync()
-        blocks.append((time.perf_counter() - start) / steps * 1e3)
-    return statistics.median(blocks)
+        return (time.perf_counter() - start) / calls
+
+    block(3)  # the first calls compile, capture and allocate
+    calls = 2 if quick else max(2, min(1000, int(0.3 / block(3))))
+    return statistics.median(block(calls) for _ in range(2 if quick else 5)) * 1e3
 
 
 def row(

@@ -85,6 +85,7 @@ def test_leading_axes_are_left_alone(name):
 
 def test_top_k_takes_any_k_of_at_least_1():
     assert make_aggregator("top-17", H).k == 17
+    assert AGGREGATORS["top-3"](H).k == 3
     assert TopK().k == 1
     with pytest.raises(ValueError, match="top-k needs k of at least 1, got 0"):
         make_aggregator("top-0", H)
@@ -96,6 +97,8 @@ def test_a_misspelt_aggregator_gets_a_suggestion():
         make_aggregator("maen", H)
     with pytest.raises(ValueError, match=r"unknown aggregator 'top-x'\. Did you mean 'top-3'"):
         make_aggregator("top-x", H)
+    with pytest.raises(ValueError, match=r"unknown aggregator 'mean3'\. Did you mean 'mean'"):
+        make_aggregator("mean3", H)
 
 
 # --- attention ---
@@ -194,6 +197,19 @@ def test_cross_attention_to_an_empty_context_gives_zeros(num_heads):
 
 def test_one_head_uses_the_values_as_they_are():
     assert [n for n, _ in Attention(3, H).named_parameters() if not n.startswith("embed")] == []
+
+
+def test_several_heads_project_and_mix_the_values_without_a_bias():
+    own = {n: tuple(p.shape) for n, p in Attention(3, H, 2).named_parameters() if not n.startswith("embed")}
+    assert own == {"project_values.weight": (H, H), "mix.weight": (H, H)}
+
+
+@pytest.mark.parametrize("num_heads", [1, 2])
+def test_cross_attention_leaves_leading_axes_alone(num_heads):
+    attention = Attention(3, H, num_heads).double()
+    x, (values, mask) = torch.randn(B, N, 3, dtype=torch.float64), some_sets()
+    once, twice = attention(x, x, values, mask), (torch.stack([v, v]) for v in (x, x, values, mask))
+    torch.testing.assert_close(attention(*twice), torch.stack([once, once]))
 
 
 @pytest.mark.parametrize("num_heads", [0, 3, -2])

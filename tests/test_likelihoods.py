@@ -29,10 +29,10 @@ def some_labels() -> torch.Tensor:
 
 
 def test_gaussian_takes_a_mean_and_a_scale_above_the_floor_from_the_raw_output():
-    raw = some_raw(4)
-    mean, scale = Gaussian(2, floor=0.2).components(raw)
-    torch.testing.assert_close(mean, raw[..., :2])
-    torch.testing.assert_close(scale, 0.2 + 0.8 * F.softplus(raw[..., 2:]))
+    raw = some_raw(6)
+    mean, scale = Gaussian(3, floor=0.2).components(raw)
+    torch.testing.assert_close(mean, raw[..., :3])
+    torch.testing.assert_close(scale, 0.2 + 0.8 * F.softplus(raw[..., 3:]))
 
 
 def test_the_scale_of_a_gaussian_never_falls_below_the_floor():

@@ -113,7 +113,7 @@ class FixedGaussian(Likelihood):
     def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
         """−mean over the outputs that are there of (y − μ)²."""
         there = ~torch.isnan(y)
-        error = torch.where(there, torch.where(there, y, 0.0) - full_precision(raw), 0.0)
+        error = torch.where(there, y - full_precision(raw), 0.0)
         return -error.square().sum(-1) / there.sum(-1).clamp(min=1)
 
     def components(self, raw: Tensor) -> tuple[Tensor, ...]:

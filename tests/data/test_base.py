@@ -105,6 +105,10 @@ def test_sizes_that_cannot_be_are_refused(change, message):
         numbered(**change)
 
 
+def test_a_table_may_be_one_batch():
+    assert numbered(rows=15).refresh_every == 1
+
+
 def test_one_output_row_per_input_row():
     with pytest.raises(ValueError, match="y has 3 rows but x has 4; pass one output row per input row"):
         RowSource(torch.ones(4, 1), torch.ones(3, 1), num_points=2)

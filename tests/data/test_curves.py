@@ -160,6 +160,10 @@ def test_tasks_to_test_on_come_in_batches():
     assert torch.equal(tasks[2].y_target, again[2].y_target)
 
 
+def test_tasks_to_test_on_fill_their_batches():
+    assert [task.num_tasks for task in curve_tasks(20, 3, (1, 2), generator(), batch_size=10)] == [10, 10]
+
+
 def test_tasks_to_test_on_have_contexts_that_fit():
     with pytest.raises(ValueError, match="context sizes must satisfy"):
         curve_tasks(5, 8, (2, 9), generator())

@@ -121,6 +121,13 @@ def test_files_reach_the_disk_before_the_name_and_the_name_before_old_ones_go(tm
     ]
 
 
+def test_no_file_stays_open(tmp_path):
+    before = os.listdir("/proc/self/fd")
+    save(tmp_path, content(), keep=1)
+    load_latest(tmp_path, RUN)
+    assert os.listdir("/proc/self/fd") == before
+
+
 # --- a process that dies while it writes ---
 
 

@@ -12,8 +12,8 @@ class Oddly(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scalar = nn.Parameter(torch.tensor(3.0))
         self.long = nn.Parameter(torch.randn(5, ALIGN // 4))
+        self.scalar = nn.Parameter(torch.tensor(3.0))
         self.even = nn.Parameter(torch.randn(2, ALIGN // 2))
         self.last = nn.Parameter(torch.randn(3, 2, 1))
 
@@ -49,6 +49,7 @@ def test_leading_axes_stay_in_front(layout, leading):
 
 
 def test_parameters_start_at_aligned_places_and_do_not_overlap(model, layout):
+    assert ALIGN % 32 == 0  # 128 bytes, a line of a GPU's cache
     assert all(offset % ALIGN == 0 for offset in layout.offsets.values())
     ends = [layout.offsets[name] + p.numel() for name, p in model.named_parameters()]
     starts = [*list(layout.offsets.values())[1:], layout.size]

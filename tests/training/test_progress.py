@@ -24,7 +24,7 @@ def lines_of(path) -> list[dict]:
 
 @pytest.fixture
 def log(tmp_path):
-    return tmp_path / "logs" / "train.jsonl"
+    return tmp_path / "logs" / "of a run" / "train.jsonl"
 
 
 def report(reporter: Reporter, *steps: int, start: int = 0) -> str:
@@ -46,9 +46,25 @@ def test_plain_lines_where_there_is_no_terminal():
     assert "\x1b" not in text
 
 
-def test_a_long_line_is_not_broken():
-    narrow = Console(file=io.StringIO(), force_terminal=False, width=20)
-    assert len(report(Reporter("np", 100, console=narrow), 10).splitlines()) == 1
+def test_long_lines_are_not_broken():
+    reporter = Reporter("np", 100, console=Console(file=io.StringIO(), force_terminal=False, width=20))
+    report(reporter, 10)
+    reporter.say("a line of more than twenty characters")
+    assert len(reporter.console.file.getvalue().splitlines()) == 2
+
+
+def test_people_read_the_standard_error(capsys):
+    with Reporter("np", 100) as reporter:
+        reporter.report(10, VALUES)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "np: step 10/100" in err
+
+
+def test_a_mean_of_nothing_is_not_a_number():
+    with Reporter("np", 100, console=console(False)) as reporter:
+        reporter.report(10, {"log_likelihood": [float("nan"), float("inf")]})
+    assert "LL nan" in reporter.console.file.getvalue()
 
 
 def test_a_bar_on_a_terminal():
@@ -144,7 +160,7 @@ def test_a_new_run_starts_a_new_log(log):
 
 
 def test_lines_that_are_no_reports_are_dropped(log):
-    log.parent.mkdir()
+    log.parent.mkdir(parents=True)
     log.write_text('[1]\n{"other": 2}\n\nnonsense\n{"step": 5}\n')
     report(Reporter("np", 100, log=log, console=console(False)), 20, start=10)
     assert [line["step"] for line in lines_of(log)] == [5, 20]

@@ -35,6 +35,11 @@ def test_bad_values_are_refused(bad, message):
         Settings(**{"num_steps": 10} | bad)
 
 
+def test_the_least_values_are_taken():
+    settings = Settings(1, log_every=1, keep=1, patience=1, validate_every=1, chunk_size=1, learning_rate=0.0)
+    assert replace(settings, beta_local=(0.0,), beta_global=(0.0,)).patience == 1
+
+
 def test_settings_do_not_change():
     with pytest.raises(FrozenInstanceError):
         Settings(10).num_steps = 11

@@ -30,8 +30,8 @@ class Transitions(NamedTuple):
         cls, environments: Environments, num_trajectories: int, horizon: int, generator: torch.Generator
     ) -> Transitions:
         """Simulate a random controller in each environment, on the generator's device."""
-        systems = CartPole(*torch.tensor(environments, device=generator.device).unbind(-1))
-        return cls(*simulate(systems, num_trajectories, horizon, generator))
+        mass_cart, friction = torch.tensor(environments, device=generator.device).unbind(-1)
+        return cls(*simulate(CartPole(mass_cart, friction), num_trajectories, horizon, generator))
 
     def split(self, share: float) -> tuple[Transitions, Transitions]:
         """Hold out the last `share` of each environment's trajectories, whole ones: what stays, what is held out."""

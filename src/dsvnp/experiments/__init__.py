@@ -1,7 +1,10 @@
 """Experiments: the demo, and one file for each experiment of the paper."""
 
 from dsvnp.experiments.base import Experiment
+from dsvnp.experiments.cartpole import CartPoleExperiment
 from dsvnp.experiments.curves import CurvesExperiment
 from dsvnp.experiments.toy import ToyExperiment
 
-EXPERIMENTS: dict[str, type[Experiment]] = {kind.name: kind for kind in (ToyExperiment, CurvesExperiment)}
+EXPERIMENTS: dict[str, type[Experiment]] = {
+    kind.name: kind for kind in (ToyExperiment, CurvesExperiment, CartPoleExperiment)
+}

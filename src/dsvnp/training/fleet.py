@@ -11,6 +11,7 @@ single runs with the same seeds give.
 from __future__ import annotations
 
 import copy
+import gc
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -113,7 +114,11 @@ class Fleet:
         return lambda: self._run(function)
 
     def _capture(self, function: Callable[..., None]) -> Callable[[], None]:
-        """Record the whole step as one CUDA graph."""
+        """Record the whole step as one CUDA graph.
+
+        Garbage is collected before and not during the recording: freeing what an earlier fleet left behind is a
+        call that CUDA does not allow there.
+        """
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
@@ -123,8 +128,16 @@ class Fleet:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
-            self._run(function)
+        gc.collect()
+        torch.cuda.synchronize(self.device)
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph, stream=stream):
+                self._run(function)
+        finally:
+            if collecting:
+                gc.enable()
         return graph.replay
 
     def _try(self, function: Callable[..., None]) -> None:
