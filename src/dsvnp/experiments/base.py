@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 import torch
 from rich.console import Console
 
-import dsvnp
+from dsvnp import __version__
 from dsvnp.data.base import TaskSource
 from dsvnp.models import NeuralProcess
 from dsvnp.naming import lookup
@@ -213,7 +213,7 @@ def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path
         "experiment": experiment.name,
         "preset": experiment.preset,
         "device": ", ".join(machines),
-        "version": dsvnp.__version__,
+        "version": __version__,
         "config": config,
         "seconds": round(sum(unit.seconds for unit in units), 1),
         "rows": rows_of(experiment, units),

@@ -8,7 +8,6 @@ names the DSVNP whose weights, draws and sizes were chosen on training data (`ca
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ import torch
 from dsvnp.data.cartpole import CartPoleTasks, Transitions, held_out_task
 from dsvnp.data.cartpole_physics import TEST_ENVIRONMENTS, TRAIN_ENVIRONMENTS
 from dsvnp.experiments.base import Experiment, UnitResult, Workplace
-from dsvnp.experiments.cartpole_figures import Plot, plots_figure, rollouts_figure
+from dsvnp.experiments.cartpole_figures import by_context_figure, rollout_error_figure, rollouts_figure
 from dsvnp.experiments.cartpole_measures import (
     HORIZON,
     POINTS,
@@ -30,11 +29,9 @@ from dsvnp.experiments.cartpole_measures import (
     measure_oracle,
     predict,
 )
-from dsvnp.experiments.cartpole_rollouts import LEVEL
 from dsvnp.metrics import nll
 from dsvnp.models import Architecture, make_model
 from dsvnp.objectives import Objective
-from dsvnp.report.figures import Line
 from dsvnp.training import Schedule, Settings
 
 ORACLE = "oracle-average"
@@ -238,58 +235,14 @@ class CartPoleExperiment(Experiment):
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         """What context buys, one roll-out, and the error and coverage of all roll-outs."""
-        oracle = next((u.extras for u in units if u.model == ORACLE), None)
-        trained = [u for u in units if u.model != ORACLE]
+        oracle = next((unit.extras for unit in units if unit.model == ORACLE), None)
+        trained = [unit for unit in units if unit.model != ORACLE]
         if not trained:
             return []
-        context = partial(_lines, trained, "context_sizes")
-        steps = partial(_lines, trained, "rollout_steps")
-
-        def reference(key: str, times: int) -> tuple[Sequence[float], str] | None:
-            text = "no identification: the exact map, averaged over training configurations"
-            return None if oracle is None else ([oracle[key]] * times if times else oracle[key], text)
-
-        title, size = "14 unseen configurations, outside the context", "context transitions"
-        count = len(trained[0].extras["context_sizes"])
-        by_context = [
-            Plot(title, (size, "NLL (nats/transition)"), context("nll"), None, "x"),
-            Plot(title, (size, "MSE"), context("mse"), reference("mse", count), "xy"),
-        ]
-        title, nominal = f"roll-outs, {self.max_context} context transitions", f"nominal, {LEVEL:.0%}"
-        error = [
-            Plot(
-                title,
-                ("steps", "MSE of the particles' mean"),
-                steps("rollout_mse"),
-                reference("rollout_mse", 0),
-                "y",
-            ),
-            Plot(
-                title,
-                ("steps", f"coverage of {LEVEL:.0%} intervals"),
-                steps("rollout_coverage"),
-                ([LEVEL] * HORIZON, nominal),
-            ),
-        ]
         mass, friction = TEST_ENVIRONMENTS[SHOWN]
-        paths = {u.model: u.extras["rollout"] for u in trained if 0 in u.seeds}
+        title = f"a cart of {mass} kg with friction {friction}, {self.max_context} context transitions"
         return [
-            plots_figure(by_context, out / "by-context.svg"),
-            rollouts_figure(
-                paths,
-                oracle["rollout"] if oracle else None,
-                out / "rollouts.svg",
-                f"cart of {mass} kg, friction {friction}",
-            ),
-            plots_figure(error, out / "rollout-error.svg"),
+            by_context_figure(trained, oracle, out / "by-context.svg"),
+            rollouts_figure(trained, oracle, out / "rollouts.svg", title),
+            rollout_error_figure(trained, oracle, out / "rollout-error.svg"),
         ]
-
-
-def _lines(units: Sequence[UnitResult], x: str, y: str) -> dict[str, Line]:
-    """Lines of each model with all its seeds; a value that JSON could not hold is NaN again."""
-    lines: dict[str, Line] = {}
-    for unit in units:
-        before = lines.get(unit.model, Line(unit.extras[x], []))
-        seeds = [[math.nan if value is None else value for value in row] for row in unit.extras[y]]
-        lines[unit.model] = Line(before.x, [*before.y, *seeds])
-    return lines

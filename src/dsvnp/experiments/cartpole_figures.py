@@ -1,7 +1,11 @@
-"""Figures of the Cart-Pole experiment: what context buys, and roll-outs with their uncertainty."""
+"""Figures of the Cart-Pole experiment: what context buys, and roll-outs with their uncertainty.
+
+Each is made of finished units, and of the reference that learns nothing where there is one, which is drawn dotted.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,12 +13,16 @@ from typing import Any, NamedTuple
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
+from dsvnp.experiments.base import UnitResult
+from dsvnp.experiments.cartpole_rollouts import LEVEL
 from dsvnp.report.figures import Line, draw_lines
 from dsvnp.report.style import INK, colour_of, house_style, text_of
 
 STATES = {"x (m)": 0, "θ (rad)": 1}
 SECONDS = 0.1  # a step
+REFERENCE = "no identification (exact map)"
 
 
 class Plot(NamedTuple):
@@ -22,57 +30,55 @@ class Plot(NamedTuple):
 
     Attributes:
         title: what is above it.
-        axes: names of x and y.
+        names: names of the axes x and y.
         lines: by model.
-        reference: what the lines are to be compared with, a value for each x, and what it is; None for nothing.
+        reference: a value for each x to compare the lines with, and what it is; None for nothing.
         log: which axes are logarithmic: "", "x", "y" or "xy".
     """
 
     title: str
-    axes: tuple[str, str]
+    names: tuple[str, str]
     lines: Mapping[str, Line]
     reference: tuple[Sequence[float], str] | None = None
     log: str = ""
 
 
-def plots_figure(plots: Sequence[Plot], path: Path) -> Path:
-    """Draw plots beside each other, each with its reference dotted, and save them."""
-    with house_style():
-        figure = Figure(figsize=(3.8 * len(plots), 3), layout="constrained")
-        handles: dict[str, Any] = {}
-        for axes, plot in zip(figure.subplots(1, len(plots), squeeze=False)[0], plots, strict=True):
-            draw_lines(axes, plot.lines)
-            if plot.reference is not None:
-                values, text = plot.reference
-                x = next(iter(plot.lines.values())).x
-                axes.plot(x, values, ":", color=INK, linewidth=1.2, label=text)
-            axes.set(title=plot.title, xlabel=plot.axes[0], ylabel=plot.axes[1])
-            axes.set_xscale("log" if "x" in plot.log else "linear")
-            axes.set_yscale("log" if "y" in plot.log else "linear")
-            handles |= {str(handle.get_label()): handle for handle in axes.get_legend_handles_labels()[0]}
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-    return path
+def by_context_figure(units: Sequence[UnitResult], oracle: Mapping[str, Any] | None, path: Path) -> Path:
+    """Draw NLL and squared error against the number of context transitions."""
+    title, sizes = "14 unseen configurations, outside the context", units[0].extras["context_sizes"]
+    nll, mse = (lines_of(units, "context_sizes", name) for name in ("nll", "mse"))
+    reference = ([oracle["mse"]] * len(sizes), REFERENCE) if oracle else None
+    plots = [
+        Plot(title, ("context transitions", "NLL (nats/transition)"), nll, None, "x"),
+        Plot(title, ("context transitions", "MSE"), mse, reference, "xy"),
+    ]
+    return _plots_figure(plots, path)
+
+
+def rollout_error_figure(units: Sequence[UnitResult], oracle: Mapping[str, Any] | None, path: Path) -> Path:
+    """Draw squared error and coverage of roll-outs after each step."""
+    steps = units[0].extras["rollout_steps"]
+    mse, coverage = (lines_of(units, "rollout_steps", f"rollout_{name}") for name in ("mse", "coverage"))
+    reference = (oracle["rollout_mse"], REFERENCE) if oracle else None
+    nominal = ([LEVEL] * len(steps), f"nominal, {LEVEL:.0%}")
+    plots = [
+        Plot("error of roll-outs", ("steps", "MSE of the particles' mean"), mse, reference, "y"),
+        Plot("their calibration", ("steps", f"coverage of {LEVEL:.0%} intervals"), coverage, nominal),
+    ]
+    return _plots_figure(plots, path)
 
 
 def rollouts_figure(
-    paths: Mapping[str, Mapping[str, Any]], average: Sequence[Any] | None, path: Path, title: str
+    units: Sequence[UnitResult], oracle: Mapping[str, Any] | None, path: Path, title: str
 ) -> Path:
-    """Draw one roll-out as each model sees it, a row a state and a column a model, and save it.
-
-    Args:
-        paths: for each model "low", "mean", "high" and "truth", [H + 1, 4] each.
-        average: the path of one who cannot tell environments apart, [H + 1, 4], if it is known.
-        path: where to save; the ending decides the format.
-        title: which environment it is.
-    """
+    """Draw one roll-out as each model sees it, a row a state and a column a model."""
+    paths = {unit.model: unit.extras["rollout"] for unit in units if 0 in unit.seeds}
     with house_style():
         figure = Figure(figsize=(2.3 * len(paths), 4), layout="constrained")
         grid = figure.subplots(len(STATES), len(paths), sharex=True, sharey="row", squeeze=False)
         for column, (model, values) in zip(grid.T, paths.items(), strict=True):
             for axes, state in zip(column, STATES.values(), strict=True):
-                _draw_path(axes, model, values, average, state)
+                _draw_path(axes, model, values, oracle, state)
             column[0].set_title(text_of(model), color=colour_of(model), fontweight="bold")
             column[-1].set_xlabel("time (s)")
         for axes, name in zip(grid[:, 0], STATES, strict=True):
@@ -85,19 +91,66 @@ def rollouts_figure(
     return path
 
 
+def lines_of(units: Sequence[UnitResult], x: str, y: str) -> dict[str, Line]:
+    """Lines of each model with all its seeds, from the units' extras; a value that JSON could not hold is NaN."""
+    lines: dict[str, Line] = {}
+    for unit in units:
+        before = lines.get(unit.model, Line(unit.extras[x], []))
+        lines[unit.model] = Line(before.x, [*before.y, *_filled(unit.extras[y])])
+    return lines
+
+
+def _plots_figure(plots: Sequence[Plot], path: Path) -> Path:
+    """Draw plots beside each other and save them."""
+    with house_style():
+        figure = Figure(figsize=(3.8 * len(plots), 3), layout="constrained")
+        handles: dict[str, Any] = {}
+        for axes, plot in zip(figure.subplots(1, len(plots), squeeze=False)[0], plots, strict=True):
+            _draw_plot(axes, plot)
+            handles |= {str(handle.get_label()): handle for handle in axes.get_legend_handles_labels()[0]}
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+    return path
+
+
+def _draw_plot(axes: Axes, plot: Plot) -> None:
+    """Draw lines and what to compare them with."""
+    x = next(iter(plot.lines.values())).x
+    draw_lines(axes, plot.lines)
+    if plot.reference is not None:
+        values, text = plot.reference
+        axes.plot(x, values, ":", color=INK, linewidth=1.2, label=text)
+    axes.set(title=plot.title, xlabel=plot.names[0], ylabel=plot.names[1])
+    if "y" in plot.log:
+        axes.set_yscale("log")
+    if "x" in plot.log:
+        axes.set_xscale("log")
+        axes.set_xticks(list(x), [f"{value:g}" for value in x])
+        axes.tick_params(axis="x", which="minor", length=0)
+
+
 def _draw_path(
-    axes: Axes, model: str, values: Mapping[str, Any], average: Sequence[Any] | None, state: int
+    axes: Axes, model: str, values: Mapping[str, Any], oracle: Mapping[str, Any] | None, state: int
 ) -> None:
     """Draw one state of one roll-out."""
-    low, mean, high, truth = (
-        torch.tensor(values[name])[:, state] for name in ("low", "mean", "high", "truth")
-    )
+    low, mean, high, truth = (_state(values[name], state) for name in ("low", "mean", "high", "truth"))
     time = SECONDS * torch.arange(len(truth))
     colour = colour_of(model)
-    axes.fill_between(time, low, high, color=colour, alpha=0.2, linewidth=0, label="90 % of particles")
+    axes.fill_between(
+        time, low, high, color=colour, alpha=0.2, linewidth=0, label=f"{LEVEL:.0%} of particles"
+    )
     axes.plot(time, mean, color=colour, linewidth=1.8, label="their mean")
     axes.plot(time, truth, color=INK, linewidth=1, linestyle=(0, (4, 2)), label="truth")
-    if average is not None:
-        axes.plot(
-            time, torch.tensor(average)[:, state], ":", color=INK, linewidth=1, label="no identification"
-        )
+    if oracle is not None:
+        axes.plot(time, _state(oracle["rollout"], state), ":", color=INK, linewidth=1, label=REFERENCE)
+
+
+def _state(path: Sequence[Sequence[float | None]], state: int) -> Tensor:
+    """One state of a path [H + 1, 4], [H + 1]."""
+    return torch.tensor(_filled(path))[:, state]
+
+
+def _filled(rows: Sequence[Sequence[float | None]]) -> list[list[float]]:
+    """Put NaN where JSON holds null."""
+    return [[math.nan if value is None else value for value in row] for row in rows]

@@ -100,9 +100,8 @@ class ToyExperiment(Experiment):
             predictions = [fit_gp(x, y, _inputs(x), self.gp_steps) for x, y in data]
         else:
             make = partial(make_model, model, Architecture(1, 1, decoder=self.decoder))
-            sources: Any = [
-                Subsets(x, y, self.batch_size) for x, y in data
-            ]  # a fleet takes one a replica as well
+            # a fleet takes one source for each replica as well, which the frame's annotation does not say
+            sources: Any = [Subsets(x, y, self.batch_size) for x, y in data]
             fleet = self.fleet(model, make, sources, seeds, self.settings(), place)
             predictions = [self._predict(fleet.replica(row), *data[row], place) for row in range(len(seeds))]
         sigmas = [_mean_sigmas(predictive, x) for predictive, (x, _) in zip(predictions, data, strict=True)]
@@ -124,9 +123,8 @@ class ToyExperiment(Experiment):
             return []
         order = [label for label in self.labels() if label in panels]  # the GP last, whenever it was added
         shown = {label: panels[label] for label in [*order, *(p for p in panels if p not in order)]}
-        return [
-            functions_figure([("toy function", shown)], out / "functions.svg", _limits(shown), (0.0, 1.0))
-        ]
+        rows = [("toy function", shown)]
+        return [functions_figure(rows, out / "functions.svg", _limits(shown), trained=(0.0, 1.0))]
 
 
 def has_gpytorch() -> bool:
