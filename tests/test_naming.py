@@ -13,7 +13,7 @@ def test_a_known_name_is_looked_up():
     assert lookup("max", TABLE, "aggregator") == 2
 
 
-@pytest.mark.parametrize("typed", ["maen", "MEAN", "means"])
+@pytest.mark.parametrize("typed", ["maen", "MEAN", "means", "meow"])
 def test_a_misspelt_name_gets_the_nearest_one(typed):
     with pytest.raises(ValueError) as refusal:
         lookup(typed, TABLE, "aggregator")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
@@ -284,9 +285,12 @@ def test_settings_at_the_edge_are_allowed():
     Objective(beta_local=0.0, beta_global=0.0, anneal="linear", anneal_steps=1, epsilon_local=1e-9)
 
 
-def test_the_defaults_are_the_papers():
+def test_the_defaults_are_the_papers_and_stay():
     objective = Objective()
     assert (objective.beta_local, objective.beta_global) == (1.0, 1.0)
     assert (objective.num_global, objective.num_local) == (1, 1)
     assert objective.anneal == "none"
+    assert objective.multiplier_rate == 0.01
     assert objective.divide_global
+    with pytest.raises(FrozenInstanceError):
+        objective.beta_local = 2.0

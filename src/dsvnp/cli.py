@@ -60,6 +60,7 @@ def demo(
     device: Annotated[str, typer.Option(help="Where to compute: cpu or cuda.")] = "cpu",
 ) -> None:
     """Train four neural processes on random curves and draw what they predict, in about two minutes."""
+    torch.set_num_threads(1)  # networks this small: a second thread waits longer than it works
     run_demo(Demo(num_steps=steps), out, Console(), device)
 
 

@@ -12,12 +12,13 @@ from dsvnp.data.cartpole import Transitions, identification_task
 from dsvnp.data.cartpole_physics import TEST_ENVIRONMENTS, TRAIN_ENVIRONMENTS, CartPole, euler_step
 from dsvnp.experiments import cartpole, cartpole_selection
 from dsvnp.experiments.base import Workplace, make_experiment, run
-from dsvnp.experiments.cartpole import CartPoleExperiment
+from dsvnp.experiments.cartpole import CartPoleExperiment, Choices
 from dsvnp.experiments.cartpole_measures import Unseen, measure_oracle, predict
 from dsvnp.experiments.cartpole_rollouts import Scores, roll_out, roll_out_average, shown
 from dsvnp.experiments.cartpole_selection import Selection, select, tasks
 from dsvnp.metrics import nll, squared_error
 from dsvnp.models import Architecture, make_model
+from dsvnp.objectives import Objective
 from dsvnp.predictive import GaussianPredictive
 
 CPU = torch.device("cpu")
@@ -142,18 +143,13 @@ def test_context_sizes_are_nested_and_scored_outside_the_context():
 
 
 def test_the_tuned_variant_has_settings_of_its_own():
-    made = CartPoleExperiment(
-        beta_local=5.0, tuned_beta_local=7.0, tuned_dim_lat=16, tuned_train_global=2, tuned_train_local=3,
-        tuned_num_global=4, tuned_num_local=6,
-    )  # fmt: skip
-    assert made.choices("dsvnp-tuned") == (7.0, 16, 2, 3, 4, 6)
-    assert made.choices("dsvnp") == made.choices("np") == (5.0, 32, 1, 1, 32, 1)
+    chosen = dict(zip(Choices._fields, (7.0, 9, 16, 2, 3, 4, 6), strict=True))
+    made = CartPoleExperiment(beta_local=5.0, **{f"tuned_{name}": value for name, value in chosen.items()})
+    assert made.choices("dsvnp-tuned") == Choices(**chosen)
+    assert made.choices("dsvnp") == made.choices("np") == (5.0, 0, 32, 1, 1, 32, 1)
     settings = made.settings("dsvnp", made.choices("dsvnp-tuned"))
-    assert (settings.objective.beta_local, settings.objective.num_global, settings.objective.num_local) == (
-        7.0,
-        2,
-        3,
-    )
+    assert settings.objective == Objective(7.0, anneal="linear", anneal_steps=9, num_global=2, num_local=3)
+    assert made.settings("np", made.choices("np")).objective == Objective(5.0)
     assert made.architecture(made.choices("dsvnp-tuned")).dim_lat == 16
 
 
@@ -329,20 +325,26 @@ def test_what_is_shown_starts_where_the_run_starts():
 
 # --- the selection ---
 
-GRID = Selection((1.0, 50.0), ((1, 1), (1, 2)), (4,), ((2, 1), (2, 3)), (0, 1), num_steps=3)
+GRID = Selection(
+    betas=(1.0, 50.0),
+    anneal_steps=(0, 2),
+    train_draws=((1, 1), (1, 2)),
+    dims_lat=(4,),
+    test_draws=((2, 1), (2, 3)),
+    num_steps=3,
+)
 
 
 def test_the_selection_writes_every_cell_and_goes_on(tmp_path, monkeypatch):
     out = tmp_path / "selection.json"
     done = select(GRID, out, CPU, **SMALL)
-    named = {(e["model"], tuple(e["train_draws"]), e["beta_local"]) for e in done}
-    assert named == {("np", (1, 1), 1.0), *(("dsvnp", (1, s), b) for s in (1, 2) for b in (1.0, 50.0))}
+    named = [(e["model"], e["anneal_steps"], tuple(e["train_draws"]), e["beta_local"]) for e in done]
+    cells = [("dsvnp", a, (1, s), b) for a in (0, 2) for s in (1, 2) for b in (1.0, 50.0)]
+    assert named == [("np", 0, (1, 1), 1.0), *cells]
     assert json.loads(out.read_text()) == json.loads(json.dumps(done))
     for entry in done:
         assert [list(s["test_draws"]) for s in entry["scores"]] == [[2, 1], [2, 3]]
-        assert all(
-            len(s[name]) == 2 for s in entry["scores"] for name in ("nll", "squared_error", "kl_local")
-        )
+        assert all(len(s[name]) == 2 for s in entry["scores"] for name in ("nll", "mse", "kl_local"))
 
     class Trained(Exception):
         """Something was trained again."""
@@ -361,9 +363,10 @@ def test_the_selection_gives_each_replica_its_beta_and_compares_like_with_like(t
     monkeypatch.setattr(cartpole_selection, "train", lambda fleet, reporter: fleets.append(fleet))
     select(GRID, tmp_path / "selection.json", CPU, **SMALL)
     betas = [fleet.state["beta_local"].tolist() for fleet in fleets]
-    assert betas == [[1.0, 1.0], [1.0, 1.0, 50.0, 50.0], [1.0, 1.0, 50.0, 50.0]]
+    assert betas == [[1.0, 1.0], *[[1.0, 1.0, 50.0, 50.0]] * 4]
     assert fleets[1].seeds == (0, 1, 0, 1)
-    assert [fleet.settings.objective.num_local for fleet in fleets] == [1, 1, 2]
+    assert [fleet.settings.objective.num_local for fleet in fleets] == [1, 1, 2, 1, 2]
+    assert [fleet.settings.objective.anneal_steps for fleet in fleets] == [0, 0, 0, 2, 2]
 
 
 def test_the_selection_never_sees_the_test_environments(tmp_path, monkeypatch):

@@ -60,7 +60,9 @@ def test_smoke_draws_the_models_and_the_gp(smoke, monkeypatch):
     out, _, _ = smoke
     assert (out / "functions.svg").stat().st_size > 1000
     drawn = []
-    monkeypatch.setattr(toy, "functions_figure", lambda rows, path, *rest: drawn.append(rows) or path)
+    monkeypatch.setattr(
+        toy, "functions_figure", lambda rows, path, *rest, **named: drawn.append(rows) or path
+    )
     run(make_experiment(ToyExperiment, "smoke"), place(out))
     ((_, panels),) = drawn[0]
     assert list(panels) == [*MODELS, "gp"]

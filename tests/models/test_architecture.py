@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields, replace
+from dataclasses import FrozenInstanceError, fields, replace
 from itertools import pairwise
 
 import pytest
@@ -225,6 +225,8 @@ def test_an_architecture_goes_through_json_and_back():
     again = Architecture.from_dict(json.loads(json.dumps(arch.to_dict())))
     assert again == arch
     assert all(type(getattr(again, f.name)) is type(getattr(arch, f.name)) for f in fields(arch))
+    with pytest.raises(FrozenInstanceError):
+        again.dim_x = 3
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from small_fleet import (
 
 from dsvnp.training import Cluster, train
 from dsvnp.training import checkpoint as checkpoints
+from dsvnp.training.step import make_step
 
 pytestmark = pytest.mark.xdist_group("processes")
 
@@ -228,6 +229,21 @@ def test_a_part_has_its_tasks_and_their_noise():
     assert torch.equal(own["global"], noise["global"][:, 2:])
     assert torch.equal(own["local"], noise["local"][:, :, 2:])
     assert torch.equal(own["dropout.0"], noise["dropout.0"][:, 2:])
+
+
+@pytest.mark.parametrize(
+    ("cluster", "parts"), [(Cluster(), ["step"]), (Cluster(0, 2, "data"), ["gradient", "_apply"])]
+)
+def test_a_step_is_compiled_in_two_where_gradients_are_summed_in_between(monkeypatch, cluster, parts):
+    compiled = []
+
+    def compile(function, **options):
+        compiled.append(getattr(function, "func", function).__name__)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile)
+    make_step(make_fleet(cluster=cluster).plan, compile=True)
+    assert compiled == parts
 
 
 def test_one_process_alone_needs_no_group(monkeypatch):

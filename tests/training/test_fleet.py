@@ -268,6 +268,31 @@ def test_metrics_are_means_since_the_last_reading():
         torch.testing.assert_close(value, torch.stack([one[name] for one in each[2:]]).mean(0))
 
 
+@pytest.mark.parametrize(("name", "context"), [("cnp", 9), ("cnp", 4), ("dsvnp", 4)])
+def test_metrics_are_per_counted_point(name, context):
+    fleet = make_fleet(name, [3], table(min_context=context, max_context=context))
+    model = fleet.replica(0)
+    bounds = []
+
+    def loss(bound, step):
+        bounds.append(bound)
+        return negative_bound(bound, step)
+
+    train_plainly(fleet, 0, model, torch.optim.Adam(model.parameters()), 1, loss)
+    found = run_steps(fleet, 1).read_metrics()
+    for term in ("log_likelihood", "kl_local", "kl_global"):
+        expected = getattr(bounds[0], term).sum() / (10 - context if name == "cnp" else 10)
+        torch.testing.assert_close(found[term][0], expected.detach())
+
+
+def test_a_batch_without_a_counted_point_teaches_nothing():
+    fleet = make_fleet("cnp", [3], table(min_context=10, max_context=10))  # CNP scores what is not context
+    before = fleet.state["params"].clone()
+    run_steps(fleet, 2)
+    assert fleet.active == [True]
+    assert torch.equal(fleet.state["params"], before)
+
+
 # --- what is refused ---
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from small_fleet import ARCH, curves, images, make_fleet, make_vgg, rows_of, run_steps, same, table
 
+from dsvnp.networks import full_precision
 from dsvnp.training.step import STOP_REASONS
 
 NAN = float("nan")
@@ -192,6 +193,17 @@ def test_a_stopped_replica_changes_no_more():
     assert fleet.state["best_metric"].tolist() == [1.0, float("inf")]
 
 
+def test_a_stopped_replica_keeps_its_statistics():
+    fleet = run_steps(make_fleet(seeds=(1, 2), source=images(), make=make_vgg), 2)
+    poison(fleet, 1, "decoder.rest.0.bias")
+    before = {name: value.clone() for name, value in fleet.state.items() if name.startswith("buffers.")}
+    run_steps(fleet, 2)
+    assert fleet.active == [True, False]
+    for name, value in before.items():
+        assert torch.equal(fleet.state[name][1], value[1]), name
+        assert not torch.equal(fleet.state[name][0], value[0]), name
+
+
 # --- pools ---
 
 
@@ -228,6 +240,28 @@ def test_bfloat16_stays_near_single_precision():
         assert value.isfinite().all()
         torch.testing.assert_close(value, expected[name], rtol=0.05, atol=0.02)
     assert not torch.equal(half.state["params"], single.state["params"])
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [
+        ("bf16", torch.bfloat16),
+        ("float32", torch.float32),
+        ("tf32", torch.float32),
+        ("float64", torch.float64),
+    ],
+)
+def test_networks_compute_in_the_precision_asked_for(monkeypatch, precision, dtype):
+    seen = set()
+
+    def look(value):
+        seen.add(value.dtype)
+        return full_precision(value)
+
+    fleet = make_fleet(precision=precision)
+    monkeypatch.setattr("dsvnp.networks.full_precision", look)
+    run_steps(fleet, 1)
+    assert seen == {dtype}
 
 
 # --- compiling ---

@@ -50,10 +50,12 @@ def test_leading_axes_stay_in_front(layout, leading):
 
 def test_parameters_start_at_aligned_places_and_do_not_overlap(model, layout):
     assert ALIGN % 32 == 0  # 128 bytes, a line of a GPU's cache
-    assert all(offset % ALIGN == 0 for offset in layout.offsets.values())
-    ends = [layout.offsets[name] + p.numel() for name, p in model.named_parameters()]
-    starts = [*list(layout.offsets.values())[1:], layout.size]
-    assert all(end <= start < end + ALIGN for end, start in zip(ends, starts, strict=True))
+    parts = layout.unflatten(torch.zeros(layout.size))
+    starts = [part.storage_offset() for part in parts.values()]
+    assert all(start % ALIGN == 0 for start in starts)
+    ends = [start + part.numel() for start, part in zip(starts, parts.values(), strict=True)]
+    next_starts = [*starts[1:], layout.size]
+    assert all(end <= start < end + ALIGN for end, start in zip(ends, next_starts, strict=True))
 
 
 def test_gaps_hold_zeros(model, layout):

@@ -42,6 +42,7 @@ class Choices(NamedTuple):
 
     Attributes:
         beta_local: weight of the local divergence.
+        anneal_steps: steps over which the weights of both divergences rise from 0; 0 for none.
         dim_lat: size of representations and latents.
         train_global: draws of z_G in training.
         train_local: draws of each z_* in training.
@@ -50,6 +51,7 @@ class Choices(NamedTuple):
     """
 
     beta_local: float
+    anneal_steps: int
     dim_lat: int
     train_global: int
     train_local: int
@@ -73,8 +75,8 @@ class CartPoleExperiment(Experiment):
         num_points: transitions of a training task.
         max_context: largest context, and the one at test.
         dim_hidden: width of the decoder.
-        beta_local: see `Choices`; likewise the five that follow.
-        tuned_beta_local: the same for "dsvnp-tuned"; likewise the five that follow.
+        beta_local: see `Choices`; likewise the six that follow, of all models but "dsvnp-tuned".
+        tuned_beta_local: the same for "dsvnp-tuned"; likewise the six that follow.
         validate_every: steps between AttnNP's validations on held-out trajectories; the best weights are kept.
         patience: validations without improvement after which AttnNP stops.
         num_contexts: random contexts over which the curve by context size is averaged.
@@ -112,15 +114,17 @@ class CartPoleExperiment(Experiment):
     max_context: int = 100
     dim_hidden: int = 400
     beta_local: float = 5.0
+    anneal_steps: int = 0
     dim_lat: int = 32
     train_global: int = 1
     train_local: int = 1
     num_global: int = 32
     num_local: int = 1
-    tuned_beta_local: float = 100.0
+    tuned_beta_local: float = 20.0
+    tuned_anneal_steps: int = 0
     tuned_dim_lat: int = 32
     tuned_train_global: int = 1
-    tuned_train_local: int = 4
+    tuned_train_local: int = 1
     tuned_num_global: int = 32
     tuned_num_local: int = 4
     validate_every: int = 240
@@ -183,7 +187,11 @@ class CartPoleExperiment(Experiment):
     def settings(self, name: str, choices: Choices) -> Settings:
         """How to train a model; AttnNP generalises worse the longer it trains, so that it alone is validated."""
         objective = Objective(
-            beta_local=choices.beta_local, num_global=choices.train_global, num_local=choices.train_local
+            beta_local=choices.beta_local,
+            anneal="linear" if choices.anneal_steps else "none",
+            anneal_steps=choices.anneal_steps,
+            num_global=choices.train_global,
+            num_local=choices.train_local,
         )
         return Settings(
             self.num_steps,

@@ -2,8 +2,8 @@
 
     python -m dsvnp.experiments.cartpole_selection OUT.json '{"betas": [1, 100], "num_steps": 2000}'
 
-Trains DSVNP for a grid, all β_local and seeds of a cell as one fleet, and NP beside it, and writes the NLL and squared
-error on held-out training trajectories. A finished fleet is written at once; run again, it goes on with the rest.
+Trains DSVNP for a grid, all β_local and seeds of a cell as one fleet, and NP beside it; writes NLL and squared error on
+held-out training trajectories, for each fleet as soon as it is finished. Run again, it goes on with the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,18 @@ class Selection:
 
     Attributes:
         betas: values of β_local, of one fleet.
+        anneal_steps: steps over which the divergences' weights rise from 0; NP is trained without.
         train_draws: pairs of draws in training, of z_G and of each z_*; NP uses the first number.
         dims_lat: sizes of representations and latents.
         test_draws: pairs of draws in prediction, tried on each trained model.
-        seeds: seeds of each; the same noise for all β_local.
-        num_steps: steps of each.
+        seeds: of each; the same noise for all β_local.
+        num_steps: of training.
         hold_out: "environments" learns from carts of 0.3 and 0.7 kg and is measured on those of 0.5 kg, as unseen as
             the test's; "trajectories" learns from all six and is measured on trajectories held out of them.
     """
 
     betas: tuple[float, ...] = (0.1, 1.0, 5.0, 20.0, 100.0, 1000.0)
+    anneal_steps: tuple[int, ...] = (0,)
     train_draws: tuple[tuple[int, int], ...] = ((1, 1), (1, 4), (4, 1), (4, 4))
     dims_lat: tuple[int, ...] = (32, 64)
     test_draws: tuple[tuple[int, int], ...] = ((32, 1), (32, 8))
@@ -56,32 +59,29 @@ class Selection:
         """NP for each size and number of draws of z_G, DSVNP for each size and pair of draws."""
         for dim_lat in self.dims_lat:
             for num_global in dict.fromkeys(pair[0] for pair in self.train_draws):
-                yield "np", Choices(1.0, dim_lat, num_global, 1, 1, 1)
-            for pair in self.train_draws:
-                yield "dsvnp", Choices(1.0, dim_lat, *pair, 1, 1)
+                yield "np", Choices(1.0, 0, dim_lat, num_global, 1, 1, 1)
+            for steps, pair in product(self.anneal_steps, self.train_draws):
+                yield "dsvnp", Choices(1.0, steps, dim_lat, *pair, 1, 1)
 
 
 def select(selection: Selection, out: Path, device: torch.device, **settings: Any) -> list[dict[str, Any]]:
-    """Train and measure what `out` does not hold yet, and return all that it holds, an entry a cell and β_local.
-
-    Further arguments change the experiment's settings, such as for a smaller trial.
-    """
+    """Train and measure what `out` lacks, return all that it holds; `settings` change those of the experiment."""
     experiment = CartPoleExperiment(num_steps=selection.num_steps, **settings)
     source, task = tasks(experiment, selection.hold_out, device)
     common = {"hold_out": selection.hold_out, "num_steps": selection.num_steps, "settings": settings}
     done: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else []
     for model, choices in selection.cells():
         cell = common | {"model": model, "dim_lat": choices.dim_lat, "seeds": list(selection.seeds)}
-        cell["train_draws"] = [choices.train_global, choices.train_local]
+        cell |= {"anneal_steps": choices[1], "train_draws": [choices.train_global, choices.train_local]}
         betas = selection.betas if model == "dsvnp" else (1.0,)
         missing = [b for b in betas if not any((cell | {"beta_local": b}).items() <= e.items() for e in done)]
         if not missing:
             continue
-        rows = [(beta, seed) for beta in missing for seed in selection.seeds]
+        rows = list(product(missing, selection.seeds))
         chosen = replace(experiment.settings(model, choices), beta_local=tuple(beta for beta, _ in rows))
         make = partial(make_model, model, experiment.architecture(choices))
         fleet = Fleet(make, source, [seed for _, seed in rows], chosen, device)
-        train(fleet, reporter=Reporter(f"{model} {tuple(choices)[1:4]}", selection.num_steps))
+        train(fleet, reporter=Reporter(f"{model} {tuple(choices)[1:5]}", selection.num_steps))
         for beta in missing:
             nets = [fleet.replica(row) for row, (of, _) in enumerate(rows) if of == beta]
             scores = [score(nets, task, draws) for draws in selection.test_draws]
@@ -108,12 +108,12 @@ def score(nets: list[NeuralProcess], task: Task, draws: tuple[int, int]) -> dict
     """NLL, squared error, and KL_L, which says whether the local latent is used: a value a net."""
     made = [predict(net, task, draws) for net in nets]
     kl_local = [float(net.objective(task, noise={}).per_point()["kl_local"]) for net in nets]
-    errors = {m.__name__: [float(m(p, task)) for p in made] for m in (nll, squared_error)}
-    return {"test_draws": draws, "kl_local": kl_local, **errors}
+    mse = [float(squared_error(p, task)) for p in made]
+    return {"test_draws": draws, "nll": [float(nll(p, task)) for p in made], "mse": mse, "kl_local": kl_local}
 
 
 if __name__ == "__main__":
     given: dict[str, Any] = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
-    changes = given.pop("settings", {})
-    where = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    select(Selection(**given), Path(sys.argv[1]), where, **changes)
+    settings = given.pop("settings", {})
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    select(Selection(**given), Path(sys.argv[1]), device, **settings)

@@ -38,10 +38,10 @@ class Demo:
     """
 
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")
-    num_steps: int = 3000
-    batch_size: int = 16
+    num_steps: int = 7000
+    batch_size: int = 8
     num_points: int = 64
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     width: int = 64
     seed: int = 0
 

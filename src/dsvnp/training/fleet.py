@@ -97,7 +97,8 @@ class Fleet:
     def _prepare(self) -> Callable[[], None]:
         """Make the step function: compiled and captured where asked for and possible, else as it is."""
         cuda = self.device.type == "cuda"
-        plain = make_step(self.plan, compile=False)
+        alone = not cuda and (len(self.seeds) == 1 or self.settings.chunk_size == 1)
+        plain = make_step(self.plan, compile=False, one_by_one=alone)
         function = plain
         if cuda if self.settings.compile is None else self.settings.compile:
             try:

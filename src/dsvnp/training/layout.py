@@ -25,12 +25,8 @@ class Layout:
 
     def __init__(self, model: nn.Module) -> None:
         self.shapes = {name: p.shape for name, p in model.named_parameters()}
-        self.offsets: dict[str, int] = {}
-        offset = 0
-        for name, shape in self.shapes.items():
-            self.offsets[name] = offset
-            offset += -(-math.prod(shape) // ALIGN) * ALIGN
-        self.size = offset
+        self.slots = [-(-math.prod(shape) // ALIGN) * ALIGN for shape in self.shapes.values()]
+        self.size = sum(self.slots)
 
     def flatten(self, named: Mapping[str, Tensor]) -> Tensor:
         """Put named tensors with any leading axes [..., *shape] into one [..., P]; gaps hold zeros."""
@@ -42,8 +38,12 @@ class Layout:
         return flat
 
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
-        """Views of a flat [..., P] by name, each [..., *shape]."""
+        """Views of a flat [..., P] by name, each [..., *shape].
+
+        One split, whose gradient is one concatenation: a slice each would add up as many vectors of size P.
+        """
+        parts = flat.split(self.slots, dim=-1)
         return {
-            name: flat.narrow(-1, self.offsets[name], math.prod(shape)).view((*flat.shape[:-1], *shape))
-            for name, shape in self.shapes.items()
+            name: part[..., : math.prod(shape)].view((*flat.shape[:-1], *shape))
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
