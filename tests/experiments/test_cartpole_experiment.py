@@ -2,17 +2,20 @@
 
 import io
 import json
+import math
 from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from dsvnp.data.cartpole import Transitions, identification_task
 from dsvnp.data.cartpole_physics import TEST_ENVIRONMENTS, TRAIN_ENVIRONMENTS, CartPole, euler_step
 from dsvnp.experiments import cartpole, cartpole_selection
-from dsvnp.experiments.base import Workplace, make_experiment, run
+from dsvnp.experiments.base import UnitResult, Workplace, make_experiment, run
 from dsvnp.experiments.cartpole import CartPoleExperiment, Choices
+from dsvnp.experiments.cartpole_figures import Plot, _draw_path, _draw_plot, lines_of
 from dsvnp.experiments.cartpole_measures import Unseen, measure_oracle, predict
 from dsvnp.experiments.cartpole_rollouts import Scores, roll_out, roll_out_average, shown
 from dsvnp.experiments.cartpole_selection import Selection, select, tasks
@@ -321,6 +324,45 @@ def test_what_is_shown_starts_where_the_run_starts():
     torch.testing.assert_close(path["low"][1:], runs.y[5, 0] - 0.9)
     torch.testing.assert_close(path["high"][1:], runs.y[5, 0] + 0.9)
     torch.testing.assert_close(path["mean"][1:], runs.y[5, 0])
+
+
+# --- figures ---
+
+
+def unit(seeds: tuple[int, ...], values: list[list[float | None]]) -> UnitResult:
+    return UnitResult("np", seeds, (), {"context_sizes": [1, 10], "mse": values})
+
+
+def test_lines_hold_all_seeds_and_nan_where_a_file_holds_null():
+    lines = lines_of(
+        [unit((0, 1), [[1.0, 2.0], [3.0, None]]), unit((2,), [[5.0, 6.0]])], "context_sizes", "mse"
+    )
+    assert list(lines) == ["np"]
+    assert lines["np"].x == [1, 10]
+    assert lines["np"].y[0] == [1.0, 2.0]
+    assert math.isnan(lines["np"].y[1][1])
+    assert lines["np"].y[2] == [5.0, 6.0]
+
+
+def test_the_reference_is_dotted_and_sizes_are_spelt_out():
+    axes = Figure().subplots()
+    lines = lines_of([unit((0,), [[1.0, 2.0]])], "context_sizes", "mse")
+    _draw_plot(axes, Plot("title", ("size", "MSE"), lines, ([0.5, 0.5], "nothing learned"), "xy"))
+    (dotted,) = [line for line in axes.get_lines() if line.get_linestyle() == ":"]
+    assert (list(dotted.get_xdata()), list(dotted.get_ydata())) == ([1, 10], [0.5, 0.5])
+    assert dotted.get_label() == "nothing learned"
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "10"]
+
+
+def test_a_roll_out_is_drawn_with_what_a_file_lacks():
+    axes = Figure().subplots()
+    paths = {name: [[0.0, 1.0], [None, 2.0], [2.0, 3.0]] for name in ("low", "mean", "high", "truth")}
+    _draw_path(axes, "np", paths, {"rollout": [[9.0, 7.0]] * 3}, state=1)
+    mean, truth, reference = axes.get_lines()
+    assert mean.get_xdata() == pytest.approx([0.0, 0.1, 0.2])
+    assert [list(line.get_ydata()) for line in (mean, truth)] == [[1.0, 2.0, 3.0]] * 2
+    assert (reference.get_linestyle(), list(reference.get_ydata())) == (":", [7.0] * 3)
 
 
 # --- the selection ---

@@ -20,7 +20,7 @@ from small_fleet import curves, make_fleet, run_steps
 from dsvnp.training import Fleet, Reporter, train
 from dsvnp.training import checkpoint as checkpoints
 
-NUM_STEPS, NUM_KILLS = 200, 20
+NUM_STEPS, NUM_KILLS = 150, 20
 
 
 def validation(fleet: Fleet) -> torch.Tensor:
@@ -64,17 +64,28 @@ def in_flight(folder: Path) -> set[tuple[str, int]]:
     return found
 
 
-def kill(folder: Path, delay: float, aim: bool) -> tuple[str, bool]:
-    """Start training, let it run for a while, kill it; aimed, at the next write.
+def wait_for_a_write(folder: Path, before: set[tuple[str, int]]) -> None:
+    deadline = time.monotonic() + 20
+    while not in_flight(folder) - before and time.monotonic() < deadline:
+        time.sleep(0.0005)  # a write takes a few milliseconds
 
-    Says how it ended, and whether that was inside a write.
+
+def kill(folder: Path, delay: float, moment: str) -> tuple[str, bool]:
+    """Start training and kill it; says how it ended, and whether that was inside a write.
+
+    Args:
+        folder: where it trains.
+        delay: seconds to let it run.
+        moment: count the delay from the "start" of the process, or from its first save, while it is "running"; or
+            kill it in the "write" that comes next then.
     """
     before = in_flight(folder)
     child = fork(folder)
+    if moment != "start":
+        wait_for_a_write(folder, before)
     time.sleep(delay)
-    deadline = time.monotonic() + 10
-    while aim and not in_flight(folder) - before and time.monotonic() < deadline:
-        pass
+    if moment == "write":
+        wait_for_a_write(folder, before)
     os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     end = "killed" if os.WIFSIGNALED(status) else f"ended with {os.WEXITSTATUS(status)}"
@@ -83,7 +94,7 @@ def kill(folder: Path, delay: float, aim: bool) -> tuple[str, bool]:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    run_steps(make_fleet(seeds=(1,)), 1)  # imports what a first step imports, once for all
+    run_steps(make_fleet(seeds=(1, 2)), 1)  # imports what a first step imports, once for all
     start = time.perf_counter()
     status = os.waitpid(fork(folder / "undisturbed"), 0)[1]
     if status:
@@ -93,7 +104,8 @@ def main(folder: Path) -> None:
     broken, ends, inside, steps = folder / "broken", [], 0, []
     for number in range(NUM_KILLS):
         # On average less than a share of the whole: all kills together fall short of the end.
-        end, written = kill(broken, chance.uniform(0, 1.4 * lasted / NUM_KILLS), aim=number % 2 == 1)
+        moment = ("start", "running", "write", "running")[number % 4]
+        end, written = kill(broken, chance.uniform(0, lasted / NUM_KILLS), moment)
         ends.append(end)
         inside += written
         found = [checkpoints.load(path) for path in checkpoints.list_checkpoints(broken)]  # each is readable

@@ -41,7 +41,7 @@ def test_twenty_kills_hit_and_some_fell_inside_a_write(killed):
     assert happened["ends"] == ["killed"] * 20
     assert happened["inside_a_write"] >= 1
     assert happened["steps"] == sorted(happened["steps"])  # nothing that was saved was lost,
-    assert happened["steps"][-1] > 10  # and training did go on in between
+    assert len(set(happened["steps"])) > 3  # and training did go on in between
     assert happened["last"] == 0
 
 
@@ -51,7 +51,7 @@ def test_the_final_weights_are_those_of_the_undisturbed_run(killed):
         name: checkpoints.load(checkpoints.list_checkpoints(folder / name)[-1])
         for name in ("undisturbed", "broken")
     }
-    assert last["broken"].step == last["undisturbed"].step == 200
+    assert last["broken"].step == last["undisturbed"].step == 150
     assert last["broken"].generators == last["undisturbed"].generators
     for name, value in last["undisturbed"].tensors.items():
         assert torch.equal(bits(last["broken"].tensors[name]), bits(value)), name

@@ -120,7 +120,7 @@ class CartPoleExperiment(Experiment):
     train_local: int = 1
     num_global: int = 32
     num_local: int = 1
-    tuned_beta_local: float = 20.0
+    tuned_beta_local: float = 100.0
     tuned_anneal_steps: int = 0
     tuned_dim_lat: int = 32
     tuned_train_global: int = 1
@@ -159,6 +159,7 @@ class CartPoleExperiment(Experiment):
                 num_trajectories=100,
                 dim_hidden=128,
                 num_global=16,
+                tuned_beta_local=20.0,  # more holds training back for longer than this
                 tuned_num_global=16,
                 validate_every=150,
                 num_contexts=1,

@@ -38,7 +38,7 @@ class Demo:
     """
 
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")
-    num_steps: int = 7000
+    num_steps: int = 5000
     batch_size: int = 8
     num_points: int = 64
     learning_rate: float = 3e-3
