@@ -58,6 +58,7 @@ CURVES = {
 @pytest.mark.parametrize("name", CURVES)
 def test_the_defaults_are_the_papers_networks_for_curves(name):
     assert sum(p.numel() for p in make_model(name, Architecture(1, 1)).parameters()) == CURVES[name]
+    assert Architecture(1, 1).dim_latx == 32
 
 
 MULTI = Architecture(
@@ -255,6 +256,18 @@ def test_an_architecture_goes_through_json_and_back():
 def test_settings_that_cannot_be_are_refused(values, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         Architecture.from_dict({"dim_x": 1, "dim_y": 1} | values)
+
+
+def test_settings_at_the_edge_are_allowed():
+    ones = {
+        "dim_latx": 1,
+        "dim_laty": 1,
+        "dim_lat": 1,
+        "encoder": (1,),
+        "decoder": (1,),
+        "embed_x_hidden": (1,),
+    }
+    made("mc-dropout", Architecture(1, 1, dropout=0.0, **ones)).predict(some_task())
 
 
 @pytest.mark.parametrize(

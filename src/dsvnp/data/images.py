@@ -6,12 +6,12 @@ images it needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import RowSource
+from dsvnp.data.base import RowSource, Tensors
 
 
 class Images(RowSource):
@@ -50,14 +50,17 @@ class Images(RowSource):
         labels = labels.long().reshape(-1, 1)
         super().__init__(images.flatten(1), labels, num_points, batch_size, min_context, max_context)
 
-    def prepare(self, x: Tensor) -> Tensor:
+    def static(self) -> Tensors:
+        """The bytes, and the statistics: a captured step can copy nothing from the host."""
+        mean, std = (torch.tensor(value, dtype=self.dtype) for value in (self.mean, self.std))
+        return {**super().static(), "mean": mean, "std": std}
+
+    def prepare(self, x: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
         """Bytes [B, T, pixels] to normalised numbers."""
-        return normalise(x, self.mean, self.std, self.dtype)
+        return normalise(x, tensors["mean"], tensors["std"])
 
 
-def normalise(x: Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype) -> Tensor:
+def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """Turn bytes [..., channels × height × width] into (x / 255 − mean) / std, channel by channel."""
-    shift = torch.tensor(mean, dtype=dtype, device=x.device).unsqueeze(-1)  # [channels, 1]
-    scale = torch.tensor(std, dtype=dtype, device=x.device).unsqueeze(-1)
-    channels = x.unflatten(-1, (len(mean), -1)).to(dtype) / 255
-    return ((channels - shift) / scale).flatten(-2)
+    channels = x.unflatten(-1, (len(mean), -1)).to(mean.dtype) / 255  # [..., channels, height × width]
+    return ((channels - mean.unsqueeze(-1)) / std.unsqueeze(-1)).flatten(-2)
