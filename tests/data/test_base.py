@@ -1,6 +1,7 @@
 """Task sources: every row once in an epoch, contexts of uniform sizes, the same batch under vmap."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -79,7 +80,7 @@ def test_labels_and_other_types_are_kept():
 
 def test_stored_inputs_may_be_prepared():
     class Halved(RowSource):
-        def prepare(self, x: Tensor) -> Tensor:
+        def prepare(self, x: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
             return x / 2
 
     x = torch.arange(20.0)[:, None]
