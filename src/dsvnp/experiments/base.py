@@ -134,7 +134,7 @@ class Experiment(ABC):
         self,
         label: str,
         make: Callable[[], NeuralProcess],
-        source: TaskSource,
+        source: TaskSource | Sequence[TaskSource],
         seeds: Sequence[int],
         settings: Settings,
         place: Workplace,
@@ -215,7 +215,6 @@ def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path
         "device": ", ".join(machines),
         "version": __version__,
         "config": config,
-        "seconds": round(sum(unit.seconds for unit in units), 1),
         "rows": rows_of(experiment, units),
     }
     _write_json(out / "results.json", results)

@@ -102,7 +102,7 @@ class ToyExperiment(Experiment):
         else:
             make = partial(make_model, model, Architecture(1, 1, decoder=self.decoder))
             # a fleet takes one source for each replica as well, which the frame's annotation does not say
-            sources: Any = [Subsets(x, y, self.batch_size) for x, y in data]
+            sources = [Subsets(x, y, self.batch_size) for x, y in data]
             fleet = self.fleet(model, make, sources, seeds, self.settings(), place)
             predictions = [self._predict(fleet.replica(row), *data[row], place) for row in range(len(seeds))]
         sigmas = [_mean_sigmas(predictive, x) for predictive, (x, _) in zip(predictions, data, strict=True)]

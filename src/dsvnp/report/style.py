@@ -31,18 +31,19 @@ INK = "#222222"
 
 def base_name(label: str) -> str:
     """The registered model behind a row's name: "dsvnp-wide" is a "dsvnp"."""
-    return max((name for name in COLOURS if label == name or label.startswith(f"{name}-")), key=len)
+    known = [name for name in COLOURS if label == name or label.startswith(f"{name}-")]
+    return max(known, key=len, default=label)
 
 
 def colour_of(label: str) -> str:
     """The colour of a model, the same for all its variants."""
-    return COLOURS[base_name(label)]
+    return COLOURS.get(base_name(label), INK)
 
 
 def text_of(label: str) -> str:
     """What a reader calls it: "DSVNP", "DSVNP wide"."""
     base = base_name(label)
-    return f"{LABELS[base]} {label[len(base) + 1 :]}".strip()
+    return f"{LABELS.get(base, base)} {label[len(base) + 1 :]}".strip()
 
 
 @contextmanager
