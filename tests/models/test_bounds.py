@@ -163,6 +163,16 @@ def test_the_decoder_of_dsvnp_learns_from_the_likelihood_alone():
     assert learners("dsvnp", "kl_global") == GLOBAL
 
 
+def test_the_global_encoder_of_dsvnp_learns_through_the_local_prior_and_the_local_posterior():
+    model = linear_model("dsvnp")
+    draws = model.draws(some_task(), {})
+    for local in (draws.p_local, draws.q_local):
+        gradient = torch.autograd.grad(
+            local.mean.sum(), model.z_global.head.linear.weight, retain_graph=True
+        )[0]
+        assert gradient.abs().max() > 0
+
+
 def test_the_decoder_and_the_attention_of_attnnp_learn_from_the_likelihood_alone():
     assert learners("attnnp", "log_likelihood") == {*GLOBAL, "decoder", "attention", "value_encoder"}
     assert learners("attnnp", "kl_global") == GLOBAL

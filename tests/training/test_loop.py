@@ -40,8 +40,8 @@ EVERYTHING = {
 
 def validation(fleet: Fleet) -> torch.Tensor:
     """A likelihood on tasks of its own, for replica 1 with a malus that grows: it stops early."""
-    task = fleet.sources[0].batch(
-        fleet.sources[0].pool(torch.Generator().manual_seed(0), torch.device("cpu")),
+    task = fleet.supply.sources[0].batch(
+        fleet.supply.sources[0].pool(torch.Generator().manual_seed(0), torch.device("cpu")),
         {"context": torch.full((4,), 0.5)},
         torch.tensor(0),
     )

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from dsvnp.models.base import NeuralProcess
 from dsvnp.training.distributed import Cluster
 from dsvnp.training.settings import Settings
 from dsvnp.training.step import TERMS, StepPlan, Tensors, make_step
+from dsvnp.training.supply import Supply, make_generator
 
 
 class Fleet:
@@ -58,18 +58,12 @@ class Fleet:
         self.seeds = tuple(self.all_seeds[i] for i in self.share)
         if self.cluster.splits_replicas and len(seeds) < self.cluster.size:  # all say so, none waits
             raise ValueError(f"{len(seeds)} replicas are too few for {self.cluster.size} processes")
-        self.sources = self._my_sources(source)
+        self.supply = Supply(self._my_sources(source), self.seeds, self.device)
         models = [_seeded(make, seed).to(self.device, settings.dtype) for seed in self.seeds]
         self.model = models[0].train()
-        self.generators = [self._generator(seed, "noise") for seed in self.seeds]
-        self.static = (
-            self._stack([s.static() for s in self.sources]) if len(self.sources) > 1 else self._first()
-        )
-        self._check_alike()
-        self.pool: Tensors = {}
-        self._pool_index = -1
+        self.generators = [make_generator(seed, "noise", self.device) for seed in self.seeds]
         self.num_steps_taken = 0
-        self._refresh()
+        self.supply.refresh(0)
         self.plan = self._plan()
         self.state = self._initial_state(models)
         rows = len(self.seeds)
@@ -81,7 +75,7 @@ class Fleet:
 
     def step(self) -> None:
         """Take one step with every replica that is on."""
-        self._refresh()
+        self.supply.refresh(self.num_steps_taken)
         if self._step is None:
             self._step = self._prepare()
         self._step()
@@ -92,7 +86,7 @@ class Fleet:
         for generator, normal, uniform in zip(self.generators, self._normal, self._uniform, strict=True):
             normal.normal_(generator=generator)
             uniform.uniform_(generator=generator)
-        function(self.state, self.static, self.pool, self._normal, self._uniform)
+        function(self.state, self.supply.static, self.supply.pool, self._normal, self._uniform)
 
     def _prepare(self) -> Callable[[], None]:
         """Make the step function: compiled and captured where asked for and possible, else as it is."""
@@ -153,20 +147,6 @@ class Fleet:
             for generator, state in zip(self.generators, states, strict=True):
                 generator.set_state(state)
 
-    def _refresh(self) -> None:
-        """Draw the pool of the current step, if it is not there yet."""
-        every = self.sources[0].refresh_every
-        index = self.num_steps_taken // every
-        if index == self._pool_index:
-            return
-        self._pool_index = index
-        for row, seed in enumerate(self.seeds):
-            generator = self._generator(seed, f"pool {index}")
-            for name, value in self.sources[row % len(self.sources)].pool(generator, self.device).items():
-                if name not in self.pool:
-                    self.pool[name] = value.new_empty(len(self.seeds), *value.shape)
-                self.pool[name][row].copy_(value)  # in place: a captured graph reads this memory
-
     # --- results ---
 
     @property
@@ -225,7 +205,7 @@ class Fleet:
         """What decides the outcome of this run, for a checkpoint to be compared with."""
         source = {
             name: list(value.shape) if isinstance(value, Tensor) else str(value)
-            for name, value in vars(self.sources[0]).items()
+            for name, value in vars(self.supply.sources[0]).items()
         }
         return {
             "model": self.model.name,
@@ -233,7 +213,7 @@ class Fleet:
             "parameters": {name: list(shape) for name, shape in self.plan.layout.shapes.items()},
             "settings": self.settings.outcome(),
             "seeds": list(self.all_seeds),
-            "source": {"kind": type(self.sources[0]).__name__, **source},
+            "source": {"kind": type(self.supply.sources[0]).__name__, **source},
         }
 
     # --- making ---
@@ -248,44 +228,12 @@ class Fleet:
             )
         return [source[i] for i in self.share]
 
-    def _first(self) -> Tensors:
-        """Static tensors of the one source that all replicas share."""
-        return {name: value.to(self.device) for name, value in self.sources[0].static().items()}
-
-    def _stack(self, tensors: list[Tensors]) -> Tensors:
-        """Static tensors of one source a replica, stacked."""
-        for name in tensors[0]:
-            shapes = {tuple(each[name].shape) for each in tensors}
-            if len(shapes) > 1:
-                raise ValueError(
-                    f"the sources of a fleet differ in the shape of {name!r}: {sorted(shapes)}; "
-                    "give each replica as many rows"
-                )
-        return {name: torch.stack([each[name] for each in tensors]).to(self.device) for name in tensors[0]}
-
-    def _check_alike(self) -> None:
-        """Refuse sources with different settings: one function makes the batches of all replicas."""
-        first, *others = (vars(source) for source in self.sources)
-        for name, value in first.items():
-            for other in others:
-                if isinstance(value, int | float | tuple | torch.dtype) and other.get(name) != value:
-                    raise ValueError(
-                        f"the sources of a fleet differ in {name}: {value} and {other.get(name)}; "
-                        "they may differ in their data alone"
-                    )
-
     def _plan(self) -> StepPlan:
         """Look at one batch, refuse it if it is bad, and plan the step."""
-        source, per_replica = self.sources[0], len(self.sources) > 1
-        static = {k: v[0] for k, v in self.static.items()} if per_replica else self.static
-        uniforms = {
-            name: torch.zeros(shape, dtype=self.settings.dtype, device=self.device)
-            for name, shape in source.uniform_shapes().items()
-        }
-        step = torch.zeros((), dtype=torch.int64, device=self.device)
-        example = source.batch({**static, **{k: v[0] for k, v in self.pool.items()}}, uniforms, step)
+        example = self.supply.example(self.settings.dtype)
         with torch.no_grad():  # the model's own checks say what is wrong with a batch
             copy.deepcopy(self.model).eval().objective(example, noise={})
+        source, per_replica = self.supply.sources[0], self.supply.per_replica
         return StepPlan.make(self.model, source, example, self.settings, self.cluster, per_replica)
 
     def _initial_state(self, models: Sequence[NeuralProcess]) -> Tensors:
@@ -324,11 +272,6 @@ class Fleet:
             for name in [n for n in state if n == "params" or n.startswith("buffers.")]:
                 state[f"best.{name}"] = state[name].clone()
         return state
-
-    def _generator(self, seed: int, purpose: str) -> torch.Generator:
-        """A generator of its own for each seed and purpose."""
-        digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
-        return torch.Generator(self.device).manual_seed(int.from_bytes(digest[:7], "little"))
 
 
 def _seeded(make: Callable[[], NeuralProcess], seed: int) -> NeuralProcess:
