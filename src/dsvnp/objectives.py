@@ -73,7 +73,7 @@ class Bound(NamedTuple):
         return self.log_likelihood - self.kl_local - self.kl_global
 
     def per_point(self) -> dict[str, Tensor]:
-        """Each term and the loss without weights, averaged over the points of the batch, for reports."""
+        """Each term averaged over the points of the batch, for reports."""
         points = self.num_points.sum().clamp(min=1)
         return {
             "log_likelihood": self.log_likelihood.sum() / points,

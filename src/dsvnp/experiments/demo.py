@@ -15,6 +15,7 @@ from dsvnp.data.curves import Curves, curve_tasks, draw_curves
 from dsvnp.metrics import point_nll, point_squared_error
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.objectives import Objective
+from dsvnp.predictive import Predictive
 from dsvnp.report.figures import Panel, functions_figure
 from dsvnp.report.style import text_of
 from dsvnp.task import Task
@@ -94,11 +95,16 @@ def _table(models: dict[str, NeuralProcess], seed: int, device: str) -> Table:
 
 def _scores(model: NeuralProcess, tasks: Sequence[Task]) -> tuple[float, float, float]:
     """NLL over all points and outside the context, and the squared error outside it."""
-    predictions = [(model.predict(task), task) for task in tasks]
+    predictions = [(_predict(model, task), task) for task in tasks]
     nll_j = torch.cat([point_nll(p, task, "J") for p, task in predictions]).mean()
     nll_p = torch.cat([point_nll(p, task, "P") for p, task in predictions]).mean()
     mse = torch.cat([point_squared_error(p, task, "P") for p, task in predictions]).mean()
     return float(nll_j), float(nll_p), float(mse)
+
+
+def _predict(model: NeuralProcess, task: Task) -> Predictive:
+    """Predict with the same draws each time, so that the demo prints the same numbers each time."""
+    return model.predict(task, generator=torch.Generator(task.x_target.device).manual_seed(0))
 
 
 def _panels(models: dict[str, NeuralProcess], seed: int, device: str) -> list[tuple[str, dict[str, Panel]]]:
@@ -114,6 +120,6 @@ def _panels(models: dict[str, NeuralProcess], seed: int, device: str) -> list[tu
         y = draw_curves(x, generator)
         task = Task.from_sets(x[:, 200:], y[:, 200:], x[:, :200])
         shown = (grid, y[0, :200, 0], places, y[0, 200:, 0])
-        panels = {name: Panel.of(*shown, model.predict(task)) for name, model in models.items()}
+        panels = {name: Panel.of(*shown, _predict(model, task)) for name, model in models.items()}
         rows.append((f"{num_context} context points", panels))
     return rows

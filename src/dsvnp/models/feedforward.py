@@ -10,7 +10,7 @@ from abc import abstractmethod
 from torch import Tensor, nn
 
 from dsvnp.models.architecture import make_embedding
-from dsvnp.models.base import NeuralProcess, Noise
+from dsvnp.models.base import NeuralProcess, Noise, is_uniform
 from dsvnp.networks import MLP, Shape
 from dsvnp.objectives import Draws
 from dsvnp.task import Task
@@ -55,6 +55,6 @@ class Feedforward(NeuralProcess):
     def decode(self, summary: None, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs of each draw of the dropout masks, [K, 1, B, T, raw]."""
         x = x_target if self.embedding is None else self.embedding(x_target)
-        masks = [noise[f"dropout.{i}"] for i in range(len(noise))]
+        masks = [noise[f"dropout.{i}"] for i in range(sum(is_uniform(name) for name in noise))]
         raw: Tensor = self.decoder(self.encoder(x, dropout=masks))  # [K, B, T, raw], no K without masks
         return raw[:, None] if masks else raw[None, None]

@@ -28,7 +28,8 @@ class Panel(NamedTuple):
         y_context: outputs of the context, [C].
         mean: predictive mean, [T].
         stddev: predictive standard deviation, [T].
-        draws: means under a few draws of the latents, [draws, T].
+        draws: a few sampled functions, [draws, T]: the means under draws of the latents or, for a model that has
+            none, samples of its independent outputs.
     """
 
     x: Tensor
@@ -61,6 +62,9 @@ class Panel(NamedTuple):
         """Make a panel of a predictive of one task with one output."""
         assert isinstance(predictive, GaussianPredictive)
         draws = predictive.loc[:num_draws, 0, 0, :, 0]
+        if len(draws) == 1:
+            generator = torch.Generator(draws.device).manual_seed(0)
+            draws = predictive.sample(2, generator)[:, 0, :, 0]
         mean, stddev = predictive.mean[0, :, 0], predictive.stddev[0, :, 0]
         return cls(x, truth, x_context, y_context, mean, stddev, draws)
 
@@ -71,8 +75,9 @@ def draw_panel(axes: Axes, panel: Panel, model: str) -> None:
     colour = colour_of(model)
     low, high = panel.mean - 3 * panel.stddev, panel.mean + 3 * panel.stddev
     axes.fill_between(panel.x, low, high, color=colour, alpha=0.18, linewidth=0, label="±3σ")
-    for draw in panel.draws if len(panel.draws) > 1 else []:
-        axes.plot(panel.x, draw, color=colour, linewidth=0.6, alpha=0.6)
+    for number, draw in enumerate(panel.draws):
+        label = "draws" if number == 0 else None
+        axes.plot(panel.x, draw, color=colour, linewidth=0.6, alpha=0.6, label=label)
     axes.plot(panel.x, panel.truth, color=INK, linewidth=1, linestyle=(0, (4, 2)), label="truth")
     axes.plot(panel.x, panel.mean, color=colour, linewidth=1.8, label="mean")
     axes.plot(panel.x_context, panel.y_context, "o", color=INK, markersize=3, label="context")
