@@ -1,0 +1,68 @@
+"""What figures are made of; how they look is for a person to judge."""
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from dsvnp.predictive import GaussianPredictive
+from dsvnp.report.figures import Line, Panel, draw_lines, draw_panel, functions_figure
+from dsvnp.report.style import COLOURS, INK, base_name, colour_of, text_of
+
+X = torch.linspace(0, 1, 50)
+
+
+def panel(num_global: int) -> Panel:
+    loc = torch.arange(float(num_global)).reshape(-1, 1, 1, 1, 1) + X.reshape(1, 1, 1, -1, 1)
+    return Panel.of(X, X.sin(), X[:3], X[:3].sin(), GaussianPredictive(loc, torch.tensor(0.5)))
+
+
+def test_a_latent_model_shows_its_functions_without_noise():
+    assert torch.equal(panel(6).draws, torch.stack([k + X for k in range(4)]))
+
+
+def test_a_model_without_a_latent_shows_samples_of_its_outputs():
+    draws = panel(1).draws
+    assert draws.shape == (2, 50)
+    assert float((draws - X).std()) == pytest.approx(0.5, rel=0.25)
+
+
+def test_a_panel_survives_json():
+    one = panel(3)
+    for before, after in zip(one, Panel.from_lists(one.to_lists()), strict=True):
+        torch.testing.assert_close(after, before)
+
+
+def test_a_panel_shows_the_band_of_three_sigma_and_every_line_once_in_the_legend():
+    axes, one = Figure().subplots(), panel(3)
+    draw_panel(axes, one, "np")
+    edges = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert edges.max() == pytest.approx(float((one.mean + 3 * one.stddev).max()), abs=1e-5)
+    assert edges.min() == pytest.approx(float((one.mean - 3 * one.stddev).min()), abs=1e-5)
+    assert len(axes.lines) == 3 + 3  # draws; truth, mean, context
+    assert axes.get_legend_handles_labels()[1] == ["±3σ", "draws", "truth", "mean", "context"]
+
+
+def test_lines_show_the_mean_over_seeds_and_dash_a_variant():
+    axes = Figure().subplots()
+    draw_lines(axes, {"np": Line([0, 1], [[0, 2], [2, 4]]), "np-wide": Line([0, 1], [[5, 5]])})
+    assert axes.lines[0].get_ydata().tolist() == [1, 3]
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "--"]
+    assert {line.get_color() for line in axes.lines} == {COLOURS["np"]}
+
+
+def test_a_figure_is_written_where_asked(tmp_path):
+    path = functions_figure([("a row", {"cnp": panel(1), "np": panel(4)})], tmp_path / "new" / "f.svg")
+    assert path.read_text(encoding="utf-8").count("<svg") == 1
+
+
+@pytest.mark.parametrize(
+    ("label", "base", "text"),
+    [
+        ("mc-dropout", "mc-dropout", "MC-Dropout"),
+        ("dsvnp-wide", "dsvnp", "DSVNP wide"),
+        ("oracle-average", "oracle-average", "oracle-average"),
+    ],
+)
+def test_a_label_has_a_model_a_text_and_a_colour(label, base, text):
+    assert (base_name(label), text_of(label)) == (base, text)
+    assert colour_of(label) == COLOURS.get(base, INK)
