@@ -5,7 +5,7 @@ import torch
 from matplotlib.figure import Figure
 
 from dsvnp.predictive import GaussianPredictive
-from dsvnp.report.figures import Line, Panel, draw_lines, draw_panel, functions_figure
+from dsvnp.report.figures import Line, Panel, draw_lines, draw_panel, functions_figure, lines_figure
 from dsvnp.report.style import COLOURS, INK, base_name, colour_of, text_of
 
 X = torch.linspace(0, 1, 50)
@@ -48,6 +48,14 @@ def test_lines_show_the_mean_over_seeds_and_dash_a_variant():
     assert axes.lines[0].get_ydata().tolist() == [1, 3]
     assert [line.get_linestyle() for line in axes.lines] == ["-", "--"]
     assert {line.get_color() for line in axes.lines} == {COLOURS["np"]}
+
+
+def test_the_legend_names_a_model_that_only_the_first_plot_shows(tmp_path, monkeypatch):
+    named = []
+    monkeypatch.setattr(Figure, "legend", lambda self, handles, labels, **_: named.extend(labels))
+    one, two = {"cnp": Line([0, 1], [[0, 1]]), "np": Line([0, 1], [[0, 1]])}, {"np": Line([0, 1], [[0, 1]])}
+    lines_figure([("first", "x", "y", one), ("second", "x", "y", two)], tmp_path / "f.svg")
+    assert named == ["CNP", "NP"]
 
 
 def test_a_figure_is_written_where_asked(tmp_path):

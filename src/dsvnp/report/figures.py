@@ -163,8 +163,12 @@ def lines_figure(
             axes.set(title=title, xlabel=x_name, ylabel=y_name)
             axes.set_yscale("log" if log_y else "linear")
             axes.set_xscale("log" if log_x else "linear")
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+        named = {
+            label: handle
+            for axes in figure.axes  # a model may be in some of the plots only
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(4, len(named)))
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
     return path
