@@ -38,6 +38,7 @@ def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
         (["reproduce", "curvs"], "Did you mean 'curves'?"),
         (["reproduce", "curves", "--models", "dsvpn"], "Did you mean 'dsvnp'?"),
         (["reproduce", "curves", "--preset", "fast"], "unknown preset 'fast'"),
+        (["reproduce", "curves", "--domain", "mnist"], "curves has no setting domain"),
         (["reproduce", "curves", "--set", "num_stesp=3"], "Did you mean 'num_steps'?"),
     ],
 )

@@ -76,6 +76,13 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; runs/EXPERIMENT-PRESET by default.")
     ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Directory of the data sets; the variable DSVNP_DATA by default.")
+    ] = None,
+    datasets: Annotated[
+        str | None, typer.Option(help="Some data sets only, with commas (multioutput).")
+    ] = None,
+    domain: Annotated[str | None, typer.Option(help="mnist or cifar10 (images).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Insist on going on from an earlier run.")] = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting of the preset: NAME=JSON, repeatable.")
@@ -86,14 +93,25 @@ def reproduce(
     names = tuple(models.split(",")) if models else None
     for name in names or ():
         lookup(name, MODELS, "model")
-    made = make_experiment(kind, preset, models=names, num_seeds=seeds, **_overrides(kind, set_ or []))
-    place = Workplace(out or Path("runs") / f"{experiment}-{preset}", pick_device(device), Console())
+    own = {"datasets": tuple(datasets.split(",")) if datasets else None, "domain": domain}
+    for name, value in own.items():
+        if value is not None and name not in _settings(kind):
+            raise ValueError(f"{experiment} has no setting {name}; leave out --{name}")
+    changes = {**{n: v for n, v in own.items() if v is not None}, **_overrides(kind, set_ or [])}
+    made = make_experiment(kind, preset, models=names, num_seeds=seeds, **changes)
+    folder = out or Path("runs") / "-".join(filter(None, [experiment, domain, preset]))
+    place = Workplace(folder, pick_device(device), Console(), data_dir)
     run(made, place, resume)
+
+
+def _settings(kind: type[Experiment]) -> list[str]:
+    """Names of an experiment's settings."""
+    return [field.name for field in fields(kind)]
 
 
 def _overrides(kind: type[Experiment], pairs: list[str]) -> dict[str, Any]:
     """Read NAME=JSON pairs; a value that is not JSON is a text."""
-    known = [field.name for field in fields(kind)]
+    known = _settings(kind)
     out: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 
 import pytest
 import torch
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.func import vmap
 
-from dsvnp.data.base import RowSource, TaskSource, check_context, first_points, take_batch
+from dsvnp.data.base import RowSource, Standardizer, TaskSource, check_context, first_points, take_batch
 from dsvnp.data.curves import Curves
 from dsvnp.task import Task
 
@@ -182,3 +183,35 @@ def test_batches_of_replicas_are_those_of_each(source):
         assert alone.keys() == together.keys()
         for name, value in alone.items():
             assert torch.equal(together[name][row], value), name
+
+
+# --- standardisation ---
+
+
+def test_columns_are_standardised_as_scikit_learn_does_and_come_back():
+    rows = torch.randn(200, 3, generator=generator(4), dtype=torch.float64) * torch.tensor([1e-3, 3, 1e6]) + 7
+    scaler = Standardizer.fit(rows)
+    expected = StandardScaler().fit(rows)
+    assert torch.allclose(scaler.transform(rows), torch.from_numpy(expected.transform(rows)), rtol=1e-12)
+    assert torch.allclose(scaler.inverse(scaler.transform(rows)), rows, rtol=1e-12)
+    assert scaler.transform(rows.float()).dtype == torch.float32
+
+
+def test_missing_entries_do_not_count_and_stay_missing():
+    rows = torch.tensor([[1.0, 2.0], [3.0, float("nan")], [5.0, 6.0]])
+    scaler = Standardizer.fit(rows)
+    assert scaler.mean.tolist() == [3.0, 4.0]
+    assert scaler.std.tolist() == [pytest.approx((8 / 3) ** 0.5), 2.0]
+    assert scaler.transform(rows).isnan().tolist() == [[False, False], [False, True], [False, False]]
+
+
+def test_a_constant_column_becomes_zeros_whatever_its_size():
+    rows = torch.tensor([0.1, 1e9, 0.0], dtype=torch.float64).expand(7, 3)
+    assert torch.allclose(
+        Standardizer.fit(rows).transform(rows), torch.zeros(7, 3, dtype=torch.float64), atol=1e-6
+    )
+
+
+def test_a_column_without_a_value_is_refused_by_number():
+    with pytest.raises(ValueError, match="column 1 has no finite value"):
+        Standardizer.fit(torch.tensor([[1.0, float("nan")]]))

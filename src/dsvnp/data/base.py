@@ -1,4 +1,4 @@
-"""TaskSource: where training tasks come from, resident on the device.
+"""Standardizer, from a user's units to unit variance and back; and TaskSource, where training tasks come from.
 
 A source has *static* tensors that never change (the rows of a table, images) and a *pool* that is drawn anew
 every `refresh_every` steps (functions of a process, an order in which rows are visited). A batch is a pure
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,6 +22,40 @@ from dsvnp.networks import Shape
 from dsvnp.task import Task
 
 Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Standardizer:
+    """Zero mean and unit variance for each column, and the way back.
+
+    Attributes:
+        mean: mean of each column, [D].
+        std: standard deviation of each, over n and not n − 1; 1 for a column that does not vary, [D].
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    @classmethod
+    def fit(cls, rows: Tensor) -> Standardizer:
+        """Measure the columns of rows [N, D], in float64; entries that are NaN do not count."""
+        rows = rows.double()
+        mean = rows.nanmean(0)
+        if mean.isnan().any():
+            column = int(mean.isnan().nonzero()[0])
+            raise ValueError(f"column {column} has no finite value to standardise by; leave it out")
+        std = (rows - mean).square().nanmean(0).sqrt()
+        # Rounding of the mean makes a constant column vary by a few units in its last place.
+        constant = std <= 1e-12 * mean.abs()
+        return cls(mean, torch.where(constant, 1.0, std))
+
+    def transform(self, rows: Tensor) -> Tensor:
+        """Rows [..., D] in unit variance, in the dtype they came in."""
+        return ((rows.double() - self.mean) / self.std).to(rows.dtype)
+
+    def inverse(self, rows: Tensor) -> Tensor:
+        """Rows [..., D] in the units of the fit."""
+        return (rows.double() * self.std + self.mean).to(rows.dtype)
 
 
 class TaskSource(ABC):

@@ -78,11 +78,19 @@ class UnitResult:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a run computes, writes and speaks."""
+    """Where a run computes, writes, speaks and finds data; nothing here decides what comes out.
+
+    Attributes:
+        out: folder for results.
+        device: where to compute.
+        console: where progress is shown.
+        data_dir: directory of the data sets; None reads the variable DSVNP_DATA.
+    """
 
     out: Path
     device: torch.device
     console: Console
+    data_dir: Path | None = None
 
 
 @dataclass(frozen=True)
