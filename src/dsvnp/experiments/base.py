@@ -107,6 +107,7 @@ class Experiment(ABC):
 
     name: ClassVar[str]
     paper: ClassVar[dict[tuple[str, str, str, str], tuple[float, float]]]  # (dataset, model, metric, split)
+    parts: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # settings of the runs that make up the whole of it
 
     preset: str = "quick"
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")
@@ -126,6 +127,10 @@ class Experiment(ABC):
     @abstractmethod
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         """Draw the figures from finished units."""
+
+    def missing(self, data_dir: Path | None) -> str | None:
+        """What the experiment needs and does not find in the data directory, in one line; None if it can run."""
+        return None
 
     def labels(self) -> list[str]:
         """The models and variants to run, as rows name them."""
