@@ -15,7 +15,7 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -54,7 +54,8 @@ class UnitResult:
     """What a finished unit leaves behind.
 
     Attributes:
-        model: name of the model, with its variant: "dsvnp", "dsvnp-wide".
+        model: name of the model, with its variant: "dsvnp", "dsvnp-wide"; in an experiment on several data sets with
+            the one it was trained on, "dsvnp@wq", which rows name apart.
         seeds: the seeds it was trained with.
         measurements: what was measured.
         extras: what figures are made of; anything that JSON holds.
@@ -108,6 +109,7 @@ class Experiment(ABC):
     name: ClassVar[str]
     paper: ClassVar[dict[tuple[str, str, str, str], tuple[float, float]]]  # (dataset, model, metric, split)
     parts: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # settings of the runs that make up the whole of it
+    extendable: ClassVar[tuple[str, ...]] = ("models", "num_seeds", "seeds_at_once")  # a later run may add to these
 
     preset: str = "quick"
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")
@@ -135,6 +137,11 @@ class Experiment(ABC):
     def labels(self) -> list[str]:
         """The models and variants to run, as rows name them."""
         return list(self.models)
+
+    def paper_figure(self, model: str, m: Measurement) -> tuple[float | None, float | None]:
+        """The paper's figure for a model's measurement, and its spread, where there is one."""
+        base = model.split("-")[0] if not model.startswith("mc-dropout") else "mc-dropout"
+        return self.paper.get((m.dataset, base, m.metric, m.split.removesuffix("-max")), (None, None))
 
     def seed_groups(self) -> list[tuple[int, ...]]:
         """Seeds 0 … num_seeds − 1 in groups."""
@@ -206,8 +213,8 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
     data = json.loads(path.read_text(encoding="utf-8"))
     mine = comparable(experiment)
     for key in sorted(mine.keys() | data["config"].keys()):
-        if key in ("models", "num_seeds", "seeds_at_once"):
-            continue  # a later run may add models and seeds
+        if key in experiment.extendable:
+            continue
         if mine.get(key) != data["config"].get(key):
             raise ValueError(
                 f"{out} holds a run with {key} = {data['config'].get(key)!r}, not {mine.get(key)!r}; "
@@ -235,21 +242,21 @@ def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path
 
 def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[str, Any]]:
     """One row a quantity: mean, standard deviation and median over all seeds, beside the paper's figure."""
-    values: dict[tuple[str, str, str, str, str], list[float]] = {}
+    values: dict[tuple[str, Measurement], list[float]] = {}
     for unit in units:
+        model = unit.model.partition("@")[0]
         for m in unit.measurements:
-            values.setdefault((m.dataset, unit.model, m.metric, m.split, m.unit), []).extend(m.values)
+            values.setdefault((model, replace(m, values=())), []).extend(m.values)
     rows = []
-    for (dataset, model, metric, split, unit_name), seeds in values.items():
-        base = model.split("-")[0] if not model.startswith("mc-dropout") else "mc-dropout"
-        paper = experiment.paper.get((dataset, base, metric, split.removesuffix("-max")), (None, None))
+    for (model, what), seeds in values.items():
+        paper = experiment.paper_figure(model, what)
         rows.append(
             {
-                "dataset": dataset,
+                "dataset": what.dataset,
                 "model": model,
-                "metric": metric,
-                "split": split,
-                "unit": unit_name,
+                "metric": what.metric,
+                "split": what.split,
+                "unit": what.unit,
                 "mean": statistics.fmean(seeds),
                 "std": statistics.stdev(seeds) if len(seeds) > 1 else 0.0,
                 "median": statistics.median(seeds),
