@@ -109,7 +109,8 @@ class Experiment(ABC):
     name: ClassVar[str]
     paper: ClassVar[dict[tuple[str, str, str, str], tuple[float, float]]]  # (dataset, model, metric, split)
     parts: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # settings of the runs that make up the whole of it
-    extendable: ClassVar[tuple[str, ...]] = ("models", "num_seeds", "seeds_at_once")  # a later run may add to these
+    # Settings to which a later run may add:
+    extendable: ClassVar[tuple[str, ...]] = ("models", "num_seeds", "seeds_at_once")
 
     preset: str = "quick"
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")
