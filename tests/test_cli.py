@@ -1,5 +1,6 @@
 """The command line as a person types it."""
 
+import subprocess
 import sys
 
 import pytest
@@ -50,3 +51,10 @@ def test_a_mistyped_word_is_one_line_and_exit_code_2(words, message, monkeypatch
     errors = capsys.readouterr().err
     assert message in errors
     assert len(errors.strip().splitlines()) == 1
+
+
+def test_python_m_dsvnp_is_the_command():
+    out = subprocess.run(
+        [sys.executable, "-m", "dsvnp", "--version"], capture_output=True, text=True, check=True
+    )
+    assert out.stdout == f"dsvnp {dsvnp.__version__}\n"

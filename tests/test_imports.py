@@ -14,7 +14,7 @@ LAYERS = [
     APART,
     {"training"},
     {"estimators", "experiments", "report"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 LAYER = {module: height for height, modules in enumerate(LAYERS) for module in modules}
 
