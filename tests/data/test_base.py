@@ -81,7 +81,7 @@ def test_labels_and_other_types_are_kept():
 
 def test_stored_inputs_may_be_prepared():
     class Halved(RowSource):
-        def prepare(self, x: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+        def prepare(self, x: Tensor, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor]) -> Tensor:
             return x / 2
 
     x = torch.arange(20.0)[:, None]

@@ -142,10 +142,10 @@ class RowSource(TaskSource):
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
         """The next rows of the order."""
         rows = take_batch(tensors["order"], step, self.shape[0] * self.shape[1]).reshape(self.shape)
-        x = self.prepare(tensors["x"][rows], tensors)
+        x = self.prepare(tensors["x"][rows], tensors, uniforms)
         return Task.from_points(x, tensors["y"][rows], first_points(uniforms["context"], *self.context, x))
 
-    def prepare(self, x: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+    def prepare(self, x: Tensor, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor]) -> Tensor:
         """Turn stored inputs [B, T, dim_x] into what the model reads; here they are that already."""
         return x
 

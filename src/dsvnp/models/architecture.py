@@ -11,7 +11,7 @@ from torch import nn
 
 from dsvnp.likelihoods import Categorical, FixedGaussian, Gaussian, Likelihood
 from dsvnp.naming import lookup, unknown
-from dsvnp.networks import MLP, VGG, LeNet
+from dsvnp.networks import MLP, VGG, VGG19, LeNet
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Architecture:
         embed_x: "none", "mlp", "lenet" or "vgg": how inputs are embedded before anything else.
         embed_x_hidden: hidden sizes of an "mlp" embedding.
         image: channels, height, width of an image embedding.
+        vgg: output channels of a "vgg" embedding's convolutions, and "M" for a max pooling.
         dim_latx: size of the embedded x.
         dim_laty: size of the embedded y; None reads y as it is.
         encoder: hidden sizes of [x, y] → dim_lat.
@@ -45,6 +46,7 @@ class Architecture:
     embed_x: str = "none"
     embed_x_hidden: tuple[int, ...] = ()
     image: tuple[int, int, int] | None = None
+    vgg: tuple[int | str, ...] = VGG19
     dim_latx: int = 32
     dim_laty: int | None = None
     encoder: tuple[int, ...] = (32, 32)
@@ -108,6 +110,6 @@ def make_embedding(arch: Architecture, dim_out: int, dropout: float = 0.0) -> nn
     kinds: dict[str, Callable[[], nn.Module]] = {
         "mlp": lambda: MLP([arch.dim_x], arch.embed_x_hidden, dim_out, relu_out=True, dropout=dropout),
         "lenet": lambda: LeNet(image, dim_out, dropout=dropout),
-        "vgg": lambda: VGG(image, dim_out, dropout=dropout),
+        "vgg": lambda: VGG(image, dim_out, arch.vgg, dropout),
     }
     return lookup(arch.embed_x, kinds, "embedding of x")()
