@@ -46,11 +46,11 @@ def test_noise_in_range_has_pixels_between_0_and_1(kind):
 
 
 def test_gaussian_noise_in_range_has_the_statistics_of_the_domain_before_it_is_cut_off():
-    narrow = noise_in_range("gaussian", SHAPE, torch.full((3,), 0.5), torch.tensor([0.1, 0.05, 0.02]), seeded())
-    torch.testing.assert_close(narrow.mean((0, 2, 3)), torch.full((3,), 0.5), atol=1e-3, rtol=0)
-    torch.testing.assert_close(
-        narrow.std((0, 2, 3)), torch.tensor([0.1, 0.05, 0.02]), atol=0, rtol=0.01
+    narrow = noise_in_range(
+        "gaussian", SHAPE, torch.full((3,), 0.5), torch.tensor([0.1, 0.05, 0.02]), seeded()
     )
+    torch.testing.assert_close(narrow.mean((0, 2, 3)), torch.full((3,), 0.5), atol=1e-3, rtol=0)
+    torch.testing.assert_close(narrow.std((0, 2, 3)), torch.tensor([0.1, 0.05, 0.02]), atol=0, rtol=0.01)
     wide = noise_in_range("gaussian", SHAPE, MEAN, STD, seeded())
     black = torch.special.ndtr(-MEAN / STD)  # the share of N(mean, std²) below 0
     torch.testing.assert_close((wide == 0).float().mean((0, 2, 3)), black, atol=0.01, rtol=0)
@@ -66,7 +66,9 @@ def test_shuffled_images_hold_the_blocks_of_their_own_in_another_order():
     shuffled = shuffle_blocks(images, 4, seeded(1))
 
     def blocks(image):
-        return [image[:, i : i + 2, j : j + 3].flatten().tolist() for i in range(0, 8, 2) for j in range(0, 12, 3)]
+        return [
+            image[:, i : i + 2, j : j + 3].flatten().tolist() for i in range(0, 8, 2) for j in range(0, 12, 3)
+        ]
 
     orders = []
     for image, other in zip(images, shuffled, strict=True):
