@@ -18,6 +18,7 @@ from dsvnp.experiments.base import Experiment, Workplace, make_experiment, run
 from dsvnp.experiments.demo import Demo, run_demo
 from dsvnp.models import MODELS
 from dsvnp.naming import lookup, unknown
+from dsvnp.report.page import write_report
 from dsvnp.training import Interrupted
 
 app = typer.Typer(
@@ -102,6 +103,15 @@ def reproduce(
     folder = out or Path("runs") / "-".join(filter(None, [experiment, domain, preset]))
     place = Workplace(folder, pick_device(device), Console(), data_dir)
     run(made, place, resume)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder with results, at or below it.")],
+) -> None:
+    """Make one page of all results in a folder, beside the paper's figures: report.html and report.md."""
+    for path in write_report(folder):
+        typer.echo(f"Written: {path}")
 
 
 def _settings(kind: type[Experiment]) -> list[str]:

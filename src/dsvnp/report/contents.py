@@ -1,0 +1,55 @@
+"""What a report is made of: the runs at or below a folder in the paper's order, and what both its forms say of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dsvnp.report.runs import Run, find_runs, find_speed
+from dsvnp.report.tables import seeds_text
+from dsvnp.report.texts import order_of
+
+TITLE = "Doubly stochastic neural processes: results"
+LEDE = (
+    "What this library measured, beside what Wang & van Hoof (ICML 2020) print. Ours are means ± standard deviations "
+    "over seeds; in brackets stands the paper's own spread. J counts all points of a task, P those outside the context."
+)
+
+
+class Report(NamedTuple):
+    """What a report is made of."""
+
+    folder: Path
+    runs: Sequence[Run]
+    speed: Sequence[dict[str, Any]]
+
+    @classmethod
+    def find(cls, folder: Path) -> Report:
+        """Everything at or below a folder, in the paper's order."""
+        if not folder.is_dir():
+            raise ValueError(f"expected a folder with results, got {folder}, which is none")
+        report = cls(folder, sorted(find_runs(folder), key=order_of), find_speed(folder))
+        if not report.runs and not report.speed:
+            raise ValueError(f"no results.json at or below {folder}; make one with `dsvnp reproduce toy`")
+        return report
+
+
+def facts_of(run: Run) -> list[str]:
+    """How a run was made, in a few words each."""
+    facts = [f"preset {run.preset}", f"seeds: {seeds_text(run)}", run.device, f"dsvnp {run.version}"]
+    if run.seconds is not None:
+        facts.append(f"{run.seconds / 60:.0f} min" if run.seconds >= 120 else f"{run.seconds:.0f} s")
+    return facts
+
+
+def anchor(run: Run, report: Report) -> str:
+    """A name for links to a run."""
+    inner = run.folder.relative_to(report.folder).as_posix()
+    return re.sub(r"[^a-z0-9]+", "-", f"run-{run.experiment if inner == '.' else inner}".lower()).strip("-")
+
+
+def setting(value: Any) -> str:
+    """A setting as a reader writes it."""
+    return ", ".join(map(setting, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,74 @@
+"""Numbers as a reader wants them: as many digits as their spread supports, and words for which is better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+MINUS = "−"
+
+
+def number(value: float | None, spread: float = 0.0) -> str:
+    """Write a number with two digits of its spread, or three of its own; what JSON could not hold is ∞."""
+    if value is None or not math.isfinite(value):
+        return "∞"
+    decimals = _decimals(value, spread)
+    return _short(f"{value:.2e}" if decimals is None else f"{value:.{decimals}f}")
+
+
+def printed(value: float) -> str:
+    """Write a number of the paper as it prints it."""
+    return _short(f"{value:g}")
+
+
+def mean_and_spread(row: Mapping[str, Any]) -> str:
+    """The mean ± the standard deviation of a row, to the same decimal; the mean alone where nothing spreads."""
+    mean, std = row["mean"], row["std"]
+    if mean is None or not std:
+        return number(mean)
+    decimals = _decimals(mean, std)
+    spread = number(std) if decimals is None else f"{std:.{decimals}f}"
+    return f"{number(mean, std)} ± {spread}"
+
+
+def needs_median(row: Mapping[str, Any]) -> bool:
+    """Whether a few seeds carry the mean away: it lies more than half a standard deviation from the median."""
+    if row["mean"] is None or row["std"] is None:
+        return row["median"] is not None
+    return bool(abs(row["mean"] - row["median"]) > row["std"] / 2) if row["median"] is not None else False
+
+
+def distance(value: float, goal: str | float) -> float:
+    """How far from good a value is: `goal` is "lower", "higher", or a number to be close to."""
+    if isinstance(goal, str):
+        return value if goal == "lower" else -value
+    return abs(value - goal)
+
+
+def verdict(row: Mapping[str, Any], goal: str | float | None) -> str:
+    """Ours against the paper's: "better", "worse", or "level" within one standard deviation of ours over seeds."""
+    if row["paper"] is None or row["mean"] is None or goal is None:
+        return ""
+    gain = distance(row["paper"], goal) - distance(row["mean"], goal)
+    if abs(gain) <= (row["std"] or 0.0):
+        return "level"
+    return "better" if gain > 0 else "worse"
+
+
+def _decimals(value: float, spread: float) -> int | None:
+    """Decimals to print; None asks for a power of ten."""
+    size = max(abs(value), abs(spread))
+    if size >= 1e4 or 0 < size < 1e-3:
+        return None
+    if spread > 0:
+        return min(4, max(0, 1 - math.floor(math.log10(spread))))
+    return 3 if size < 100 else 1
+
+
+def _short(text: str) -> str:
+    """A real minus, and exponents without padding: 2e-05 is 2e−5."""
+    mantissa, e, exponent = text.partition("e")
+    if e:
+        text = f"{mantissa}e{int(exponent)}"
+    return text.replace("-", MINUS)

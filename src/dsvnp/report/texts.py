@@ -1,0 +1,244 @@
+"""What a report says in words: of experiments, figures, metrics and splits. A name without an entry shows as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dsvnp.report.runs import Run
+
+
+class About(NamedTuple):
+    """An experiment in words.
+
+    Attributes:
+        title: its name for a reader.
+        paper: where the paper has it.
+        question: what it asks.
+        differs: what differs from the paper or settles what it leaves open, and why.
+        figures: what each figure shows, by the name of its file.
+        table_per: a table for each "dataset", with splits as columns, or for each "split".
+    """
+
+    title: str
+    paper: str = ""
+    question: str = ""
+    differs: tuple[str, ...] = ()
+    figures: Mapping[str, str] = {}
+    table_per: str = "dataset"
+
+
+EXPERIMENTS: dict[str, About] = {
+    "toy": About(
+        "Toy function",
+        "Fig. 2, first row",
+        "One function, seen at 12 points in [0, 0.6] and 8 in [0.8, 1]. Is a model less sure in the gap than at the "
+        "points, and less sure still outside [0, 1]?",
+        (
+            "The paper shows a picture. We measure the mean predictive σ in the three places, over several draws of "
+            "the 20 points.",
+            "Training tasks are random subsets of the 20 points as context and all 20 as targets: the paper does not "
+            "say how a single function becomes tasks.",
+            "The decoder has three hidden layers. The printed one has none and cannot draw this function.",
+            "An exact Gaussian process with an RBF kernel stands beside the models.",
+        ),
+        {
+            "functions": "The toy function as each model sees it from 20 points: mean, ±3σ, a few draws and the truth, "
+            "over [−0.5, 1.5]; dotted lines mark [0, 1]."
+        },
+    ),
+    "curves": About(
+        "Curves from a stochastic process",
+        "Tables 2 and A.1; Fig. 2, second and third rows",
+        "Functions y = sin(y⁰ + x) with y⁰ from a Gaussian process. How well is a new one predicted from a few of its "
+        "points, inside the interval of training and beyond it?",
+        (
+            "The printed decoder is one linear layer, which cannot draw a curve from z. Ours has one hidden layer of "
+            "128; “wide” names a variant with 128 units in all layers of encoder and decoder.",
+            "The paper gives NLL for up to 50 (200) context points without saying how many. We draw their number from "
+            "U[3, max] and, as “full context”, take exactly the largest; the paper's figure stands beside both.",
+            "Extrapolation is on [−4, 4]; batch size and points of a task are ours.",
+            "σ has a floor of 0.1, the practice of the code the paper builds on, so that NLL cannot fall below −1.384.",
+            "CNP's row over all points (J) has no counterpart in the paper.",
+        ),
+        {
+            "functions-paper": "Two unseen curves as each model sees them, in the paper's architecture: inside the "
+            "interval of training (upper row) and beyond it (lower row).",
+            "functions-wide": "Two unseen curves as each model sees them, in the wider architecture: inside the "
+            "interval of training (upper row) and beyond it (lower row).",
+            "nll-by-context": "NLL outside the context against the number of context points.",
+            "calibration": "Calibration: how many points fall inside central intervals of each nominal level; the "
+            "dotted diagonal is perfect.",
+            "training": "The terms of the bound during training: log-likelihood, KL_G and KL_L. A divergence of zero "
+            "means a latent that is not used.",
+        },
+    ),
+    "cartpole": About(
+        "Cart-Pole system identification",
+        "Table 3",
+        "A cart of unknown mass and friction. From 100 observed transitions of a configuration not seen in training, "
+        "how well is the next state predicted?",
+        (
+            "The paper names only the source of its simulator. Ours has PILCO's equations and constants, one Euler "
+            "step of 0.1 s.",
+            "The paper says 16 test configurations in one place and 14 in another. Of 20, 6 train and 14 test.",
+            "NLL is summed over the four outputs and MSE averaged over them, in raw units; the paper does not say "
+            "which points it counts, so its figure stands beside all points (J) and those outside the context (P).",
+            "“oracle-average” knows the mechanics exactly but not the configuration: below its error a model "
+            "identifies the system.",
+            "“DSVNP tuned” has its β_local, annealing, draws and sizes chosen on held-out training trajectories.",
+        ),
+        {
+            "by-context": "NLL and squared error on unseen configurations against the number of context transitions.",
+            "rollouts": "One roll-out of ten steps in an unseen configuration: position and angle, truth against "
+            "each model's particles.",
+            "rollout-error": "Squared error and coverage of 90 % intervals along roll-outs of ten steps.",
+        },
+    ),
+    "multioutput": About(
+        "Multi-output regression",
+        "Table 4",
+        "Three real tables with 7 to 16 outputs. How well are the rows of a test fold predicted?",
+        (
+            "The paper's WQ and SCM20d figures cannot be test errors in unit variance: they are the size of a "
+            "memorised training error. Every figure of ours says its fold and its unit.",
+            "The scaler is fitted on the training fold alone. Standardising before the split, as the paper does, lets "
+            "the test fold leak.",
+            "Context rows at test come from the training fold; from the test batch, as the paper suggests, beside it.",
+            "SARCOS has repeated rows, which we drop before splitting; where only a part of it is at hand, the rows "
+            "say so.",
+            "Ridge, nearest neighbours, extra-trees and a sparse Gaussian process stand in the same table, on the "
+            "same folds.",
+        ),
+        table_per="split",
+    ),
+    "images": About(
+        "Images and out-of-distribution detection",
+        "Table A.2; Fig. 4",
+        "Does a classifier's predictive entropy tell images of its own domain from others and from noise?",
+        (
+            "Entropy alone rewards a model for being unsure of everything. AUROC, AUPR, FPR at 95 % recall, accuracy, "
+            "NLL and calibration error stand beside it.",
+            "Dropout rates are those of the text, not of the caption; there is no augmentation in the paper recipe.",
+            "The 100 context images at test come from the training part.",
+            "Noise sets are fed as the paper generates them, and in the value range of the domain beside it.",
+        ),
+        table_per="split",
+    ),
+    "ablations": About(
+        "Ablations",
+        "",
+        "Where the paper can be read in two ways, what does the other reading give?",
+        ("Each row changes one decision of ours and leaves the rest; the names say which.",),
+    ),
+    "estimators": About(
+        "On tables of one's own",
+        "",
+        "How do the estimators with their defaults compare with what scikit-learn offers?",
+        ("The paper has no such table.",),
+        table_per="split",
+    ),
+}
+
+# name → what a reader calls it, and what is good: "lower", "higher", a number to be close to, or nothing
+METRICS: dict[str, tuple[str, str | float | None]] = {
+    "nll": ("NLL", "lower"),
+    "mse": ("MSE", "lower"),
+    "rmse": ("RMSE", "lower"),
+    "accuracy": ("accuracy", "higher"),
+    "ece": ("expected calibration error", "lower"),
+    "entropy": ("mean predictive entropy", None),  # depends on the data, see `goal_of`
+    "auroc": ("AUROC", "higher"),
+    "aupr": ("AUPR", "higher"),
+    "fpr95": ("FPR at 95 % recall", "lower"),
+    "sigma": ("mean predictive σ", None),
+    "order-holds": ("share of seeds with σ outside > gap > observed", "higher"),
+    "rollout-mse": ("MSE of roll-outs", "lower"),
+}
+SUFFIXES = {"mi": "of the mutual information", "aleatoric": "of the expected entropy"}
+WORDS = {
+    "inter": "interpolation",
+    "extra": "extrapolation",
+    "max": "full context",
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "kmnist": "KMNIST",
+    "cifar10": "CIFAR-10",
+    "svhn": "SVHN",
+    "sarcos": "SARCOS",
+    "water-quality": "Water Quality",
+    "wq": "Water Quality",
+    "scm20d": "SCM20d",
+}
+UNITS = {"standard": "unit variance", "raw": "raw units", "share": "", "nats/point": "nats/point"}
+
+
+def about(run: Run) -> About:
+    """What is known of a run's experiment."""
+    return EXPERIMENTS.get(run.experiment, About(run.experiment))
+
+
+def order_of(run: Run) -> tuple[int, str]:
+    """A key that sorts runs as the paper has its experiments."""
+    names = list(EXPERIMENTS)
+    place = names.index(run.experiment) if run.experiment in names else len(names)
+    return place, str(run.folder)
+
+
+def figures_of(run: Run) -> list[tuple[Path, str]]:
+    """A run's figures and what they show, those with a text first."""
+    known = list(about(run).figures)
+    ranks = {name: place for place, name in enumerate(known)}
+    paths = sorted(run.figures, key=lambda path: ranks.get(path.stem, len(known)))
+    return [(path, figure_text(run, path)) for path in paths]
+
+
+def figure_text(run: Run, figure: Path) -> str:
+    """What a figure shows; its name in words where nobody said."""
+    return about(run).figures.get(figure.stem, f"{about(run).title}: {figure.stem.replace('-', ' ')}.")
+
+
+def metric_text(metric: str) -> str:
+    """What a reader calls a metric."""
+    if metric in METRICS:
+        return METRICS[metric][0]
+    base, _, suffix = metric.rpartition("-")
+    if (found := _coverage(metric)) is not None:
+        return f"{base.replace('-', ' ').replace('rollout', 'roll-out')} of {found:.0%} intervals"
+    return f"{METRICS[base][0]} {SUFFIXES[suffix]}" if base in METRICS and suffix in SUFFIXES else metric
+
+
+def goal_of(row: Mapping[str, Any], run: Run) -> str | float | None:
+    """What is good: "lower", "higher", a number to be close to, or None where nothing is."""
+    metric = str(row["metric"])
+    if metric == "entropy" and run.experiment == "images":
+        return "lower" if row["dataset"] == run.config.get("domain") else "higher"
+    found = _coverage(metric)
+    return (
+        found
+        if found is not None
+        else METRICS.get(metric, METRICS.get(metric.rpartition("-")[0], ("", None)))[1]
+    )
+
+
+def split_text(name: str) -> str:
+    """A split or a data set in words: "inter-J-max" is "interpolation, J, full context"."""
+    if name in WORDS:
+        return WORDS[name]
+    parts = name.split("-")
+    if {"J", "P", *WORDS} & set(parts):
+        return ", ".join(WORDS.get(part, part) for part in parts)
+    return " ".join(parts)
+
+
+def unit_text(unit: str) -> str:
+    """A unit in words; nothing for a share, which has none."""
+    return UNITS.get(unit, unit)
+
+
+def _coverage(metric: str) -> float | None:
+    """The level of a metric such as "coverage-90"."""
+    found = re.fullmatch(r".*coverage-(\d+)", metric)
+    return int(found[1]) / 100 if found else None
