@@ -259,7 +259,7 @@ def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[st
                 "split": what.split,
                 "unit": what.unit,
                 "mean": statistics.fmean(seeds),
-                "std": statistics.stdev(seeds) if len(seeds) > 1 else 0.0,
+                "std": _spread(seeds),
                 "median": statistics.median(seeds),
                 "seeds": seeds,
                 "paper": paper[0],
@@ -267,6 +267,13 @@ def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[st
             }
         )
     return rows
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Standard deviation of a sample; NaN where a value is not a number, which `statistics` does not take."""
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def make_experiment(kind: type[Experiment], preset: str, **overrides: Any) -> Experiment:
