@@ -142,6 +142,7 @@ def lines_figure(
     diagonal: bool = False,
     log_y: bool = False,
     log_x: bool = False,
+    columns: int | None = None,
 ) -> Path:
     """Draw one or more plots of lines beside each other and save them.
 
@@ -151,12 +152,16 @@ def lines_figure(
         diagonal: draw y = x, what perfect calibration would be.
         log_y: logarithmic y.
         log_x: logarithmic x.
+        columns: plots beside each other, the rest below them; all by default.
     """
+    columns = columns or len(panels)
+    rows = -(-len(panels) // columns)
     with house_style():
-        figure = Figure(figsize=(3.8 * len(panels), 3), layout="constrained")
-        for axes, (title, x_name, y_name, lines) in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-        ):
+        figure = Figure(figsize=(3.8 * columns, 3 * rows), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axes in grid[len(panels) :]:
+            axes.remove()
+        for axes, (title, x_name, y_name, lines) in zip(grid, panels, strict=False):
             if diagonal:
                 axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
             draw_lines(axes, lines)

@@ -53,10 +53,9 @@ class Table:
 
 def tables_of(run: Run) -> list[Table]:
     """The tables of a run: one for each metric and unit, and for each data set or split as the paper lays it out."""
-    across = "split" if about(run).table_per == "dataset" else "dataset"
-    if len(_distinct(run.rows, across)) == 1:
-        across = "dataset" if across == "split" else "split"
-    fixed = "dataset" if across == "split" else "split"
+    fixed, across = ("dataset", "split") if about(run).table_per == "dataset" else ("split", "dataset")
+    if len(_distinct(run.rows, across)) == 1 < len(_distinct(run.rows, fixed)):
+        fixed, across = across, fixed  # one column a table would be a waste
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in run.rows:
         groups.setdefault((row["metric"], row["unit"], row[fixed]), []).append(row)
@@ -122,7 +121,7 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str) -> Table:
     title = ", ".join(filter(None, [split_text(shown), metric_text(metric), unit]))
     return Table(
         title[:1].upper() + title[1:],
-        f"{_goal_text({goal_of(row, run) for row in rows})}{seeds} seed{'s' * (seeds > 1)}.",
+        f"{_goal_text({goal_of(row, run) for row in rows})}{_seeds(seeds)}.",
         ("model", *(split_text(column) for column in columns)),
         tuple((model, tuple(cells.get((model, column)) for column in columns)) for model in models),
     )
@@ -139,7 +138,7 @@ def _cell(row: Row, run: Run, seeds: int) -> Cell:
     if needs_median(row):
         notes.append(f"median {number(row['median'], row['std'] or 0.0)}")
     if len(row["seeds"]) != seeds:
-        notes.append(f"{len(row['seeds'])} seeds")
+        notes.append(_seeds(len(row["seeds"])))
     return Cell(mean_and_spread(row), tuple(notes), verdict(row, goal_of(row, run)))
 
 
@@ -160,6 +159,11 @@ def _goal_text(goals: set[str | float | None]) -> str:
     if goal is None:
         return ""
     return f"{goal.capitalize()} is better; " if isinstance(goal, str) else f"Closest to {goal:g} is best; "
+
+
+def _seeds(count: int) -> str:
+    """A number of seeds in words."""
+    return f"{count} seed{'s' * (count != 1)}"
 
 
 def _distinct(rows: Iterable[Row], key: str) -> list[str]:
