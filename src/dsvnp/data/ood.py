@@ -16,7 +16,7 @@ from dsvnp.naming import lookup
 from dsvnp.networks import Shape
 
 NOISES: dict[str, Callable[[Shape, torch.Generator], Tensor]] = {
-    "rademacher": lambda shape, generator: (_uniform(shape, generator) < 0.5) - 0.5,
+    "rademacher": lambda shape, generator: (_uniform(shape, generator) < 0.5).float() - 0.5,
     "uniform": lambda shape, generator: _uniform(shape, generator) - 0.5,
     "gaussian": lambda shape, generator: torch.randn(shape, generator=generator, device=generator.device),
 }

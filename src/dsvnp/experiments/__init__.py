@@ -3,9 +3,11 @@
 from dsvnp.experiments.base import Experiment
 from dsvnp.experiments.cartpole import CartPoleExperiment
 from dsvnp.experiments.curves import CurvesExperiment
+from dsvnp.experiments.images import ImagesExperiment
 from dsvnp.experiments.multioutput import MultiOutputExperiment
 from dsvnp.experiments.toy import ToyExperiment
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
-    kind.name: kind for kind in (ToyExperiment, CurvesExperiment, CartPoleExperiment, MultiOutputExperiment)
+    kind.name: kind
+    for kind in (ToyExperiment, CurvesExperiment, CartPoleExperiment, MultiOutputExperiment, ImagesExperiment)
 }

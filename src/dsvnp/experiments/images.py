@@ -1,0 +1,298 @@
+"""Image classification and out-of-distribution detection: Table A.2 and Fig. 4 (PROTOCOLS §5).
+
+Models learn the classes of MNIST or CIFAR-10, and are then asked about other images and noise: a model that knows what
+it does not know is unsure of those. Entropies alone reward a model that is unsure of everything, so that accuracy,
+calibration and AUROC stand beside them. Rows named "-strong" are trained with a recipe of ours instead of the paper's,
+chosen on held-out training images (`images_selection.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import torch
+
+from dsvnp.data.files import MissingDataError
+from dsvnp.data.images import Images
+from dsvnp.experiments.base import Experiment, Measurement, UnitResult, Workplace
+from dsvnp.experiments.images_data import DOMAINS, Portions, Sets, load_sets
+from dsvnp.experiments.images_figures import cdf_figure, pictures_figure, reliability_figure, training_figure
+from dsvnp.experiments.images_measures import measure
+from dsvnp.models import MODELS, Architecture, make_model
+from dsvnp.naming import lookup
+from dsvnp.networks import VGG19
+from dsvnp.objectives import Objective
+from dsvnp.report.style import base_name
+from dsvnp.training import Adam, Schedule, Settings
+from dsvnp.training.fleet import matmul_precision
+
+STRONG = "-strong"
+PICTURED = ("nn", "dsvnp")  # whose most and least certain images are kept: thumbnails fill a file quickly
+
+
+class Recipe(NamedTuple):
+    """How a model is trained.
+
+    Attributes:
+        learning_rate: of Adam.
+        schedule: "constant" or "cosine".
+        warmup: share of the steps over which the rate rises.
+        weight_decay: of AdamW; 0 makes it Adam.
+        pad: largest shift of an image, in pixels.
+        flip: probability that an image is mirrored.
+        beta_local: weight of the local divergence.
+        beta_global: weight of the global divergence.
+        anneal: share of the steps over which both weights rise from 0.
+        train_local: draws of each z_* in training.
+    """
+
+    learning_rate: float
+    schedule: str = "constant"
+    warmup: float = 0.0
+    weight_decay: float = 0.0
+    pad: int = 0
+    flip: float = 0.0
+    beta_local: float = 1.0
+    beta_global: float = 1.0
+    anneal: float = 0.0
+    train_local: int = 1
+
+
+RECIPES = {
+    "mnist": {
+        "paper": Recipe(1e-3),
+        "strong": Recipe(1e-3, "cosine", 0.05, 0.01, pad=2, beta_local=10.0),
+    },
+    "cifar10": {
+        "paper": Recipe(5e-5),
+        "strong": Recipe(1e-3, "cosine", 0.05, 0.05, pad=4, flip=0.5, beta_local=10.0),
+    },
+}
+COLUMNS = ("nn", "mc-dropout", "cnp", "np", "attnnp", "dsvnp")
+TABLE_A2 = {
+    "mnist": {
+        ("mnist", "entropy"): (0.011, 0.009, 0.019, 0.010, 0.012, 0.027),
+        ("mnist", "accuracy"): (0.990, 0.993, 0.993, 0.991, 0.989, 0.990),
+        ("fashion-mnist", "entropy"): (0.385, 0.735, 0.711, 0.434, 0.337, 0.956),
+        ("kmnist", "entropy"): (0.282, 0.438, 0.497, 0.322, 0.294, 0.545),
+        ("gaussian", "entropy"): (0.601, 1.623, 1.313, 0.588, 0.611, 0.966),
+        ("uniform", "entropy"): (0.330, 1.739, 0.862, 0.094, 0.220, 0.375),
+    },
+    "cifar10": {
+        ("cifar10", "entropy"): (0.151, 0.125, 0.177, 0.124, 0.124, 0.081),
+        ("cifar10", "accuracy"): (0.768, 0.838, 0.834, 0.792, 0.795, 0.863),
+        ("svhn", "entropy"): (0.402, 0.407, 0.459, 0.315, 0.269, 0.326),
+        ("rademacher", "entropy"): (0.021, 0.062, 0.079, 0.078, 0.010, 0.146),
+        ("gaussian", "entropy"): (0.351, 0.266, 0.523, 0.451, 0.349, 0.444),
+        ("uniform", "entropy"): (0.334, 0.217, 0.499, 0.463, 0.261, 0.374),
+    },
+}
+
+
+@dataclass(frozen=True)
+class ImagesExperiment(Experiment):
+    """Settings of the image experiment; the defaults are the paper's where it gives them.
+
+    Attributes:
+        domain: "mnist" or "cifar10", what models are trained on.
+        recipe: "paper"; "strong", whose rows are named so; or "both", one after the other.
+        num_epochs: times that every training image is seen.
+        num_points: images of a task, the batch of Alg. 1.
+        num_context: largest context in training, and the one at test.
+        num_draws: of z_G, with one of z_* each, or of dropout masks, in prediction.
+        vgg: convolutions of CIFAR-10's embedding.
+        judged_on: "test", or "held-out" to choose settings; see `Portions`, likewise for the three that follow.
+        num_train: training images; None for all.
+        num_held_out: held out of them, if they are judged on.
+        num_test: images of each set that is judged on.
+        verify: whether files must have their published checksums.
+        compile: see `Settings`.
+        learning_rate: in place of the recipe's; likewise the nine that follow, see `Recipe`.
+    """
+
+    name: ClassVar[str] = "images"
+    paper: ClassVar[dict[tuple[str, str, str, str], tuple[float, float]]] = {}  # see `paper_figure`
+    parts: ClassVar[tuple[dict[str, Any], ...]] = tuple({"domain": domain} for domain in DOMAINS)
+    extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "recipe")
+
+    models: tuple[str, ...] = COLUMNS
+    seeds_at_once: int = 1  # convolutions of several nets at once are slow
+    domain: str = "mnist"
+    recipe: str = "paper"
+    num_epochs: int = 100
+    num_points: int = 100
+    num_context: int = 100
+    num_draws: int = 100
+    vgg: tuple[int | str, ...] = VGG19
+    judged_on: str = "test"
+    num_train: int | None = None
+    num_held_out: int = 5000
+    num_test: int = 10_000
+    verify: bool = True
+    compile: bool | None = None
+    learning_rate: float | None = None
+    schedule: str | None = None
+    warmup: float | None = None
+    weight_decay: float | None = None
+    pad: int | None = None
+    flip: float | None = None
+    beta_local: float | None = None
+    beta_global: float | None = None
+    anneal: float | None = None
+    train_local: int | None = None
+
+    def __post_init__(self) -> None:
+        lookup(self.domain, DOMAINS, "domain")
+        lookup(self.recipe, dict.fromkeys(("paper", "strong", "both")), "recipe")
+
+    @classmethod
+    def presets(cls) -> dict[str, Self]:
+        """Seconds in CI, minutes on two cores (MNIST; CIFAR-10 with a small net), or the paper's setting on a GPU."""
+        pooled = (8, "M", 8, "M", 8, "M", 8, "M", 8, "M")
+        return {
+            "smoke": cls(
+                preset="smoke",
+                recipe="both",
+                num_epochs=1,
+                num_points=20,
+                num_context=20,
+                num_draws=3,
+                vgg=pooled,
+                num_train=60,
+                num_held_out=20,
+                num_test=30,
+            ),
+            "quick": cls(
+                preset="quick",
+                num_epochs=5,
+                num_draws=20,
+                vgg=(32, "M", 64, "M", 128, "M", 128, "M", 128, "M"),
+                num_train=6000,
+                num_held_out=1000,
+                num_test=1000,
+                learning_rate=1e-3,
+                schedule="cosine",
+            ),
+            "paper": cls(preset="paper", num_seeds=3, precision="tf32"),
+        }
+
+    def labels(self) -> list[str]:
+        """The models, by either recipe."""
+        for name in self.models:
+            lookup(name, MODELS, "model")
+        paper = [] if self.recipe == "strong" else list(self.models)
+        return paper if self.recipe == "paper" else [*paper, *(f"{name}{STRONG}" for name in self.models)]
+
+    def paper_figure(self, model: str, m: Measurement) -> tuple[float | None, float | None]:
+        """Table A.2, which has no spread; its noise is the one that is not in the images' range."""
+        row = TABLE_A2[self.domain].get((m.dataset, m.metric))
+        if row is None or m.split != "test":
+            return None, None
+        return dict(zip(COLUMNS, row, strict=True)).get(base_name(model)), None
+
+    def missing(self, data_dir: Path | None) -> str | None:
+        """Which file is not there."""
+        try:
+            load_sets(self.domain, data_dir, torch.device("cpu"), self.portions(), self.verify)
+        except MissingDataError as error:
+            return str(error)
+        return None
+
+    def recipe_of(self, label: str) -> Recipe:
+        """The recipe that a label stands for, with the settings that replace its own."""
+        base = RECIPES[self.domain]["strong" if label.endswith(STRONG) else "paper"]
+        own = {name: value for name in Recipe._fields if (value := getattr(self, name)) is not None}
+        return base._replace(**own)
+
+    def portions(self) -> Portions:
+        """How much of each set is used."""
+        return Portions(*(getattr(self, name) for name in Portions._fields))
+
+    def architecture(self) -> Architecture:
+        """LeNet or VGG, labels embedded, one linear layer to encode and one to decode (App. E)."""
+        domain = DOMAINS[self.domain]
+        return Architecture(
+            math.prod(domain.image),
+            10,
+            "categorical",
+            embed_x=domain.embedding,
+            image=domain.image,
+            vgg=self.vgg,
+            dim_latx=32,
+            dim_laty=64,
+            encoder=(),
+            dim_lat=domain.dim_lat,
+            decoder=(),
+            dropout=domain.dropout,
+        )
+
+    def source(self, sets: Sets, recipe: Recipe) -> Images:
+        """Batches of training images, up to `num_context` of each the context (Alg. 1)."""
+        return Images(
+            sets.images,
+            sets.labels,
+            sets.mean.tolist(),
+            sets.std.tolist(),
+            self.num_points,
+            max_context=min(self.num_context, self.num_points),
+            pad=recipe.pad,
+            flip=recipe.flip,
+        )
+
+    def settings(self, recipe: Recipe, num_steps: int) -> Settings:
+        """How to train by a recipe."""
+        objective = Objective(
+            recipe.beta_local,
+            recipe.beta_global,
+            anneal="linear" if recipe.anneal else "none",
+            anneal_steps=math.ceil(recipe.anneal * num_steps),
+            num_local=recipe.train_local,
+        )
+        return Settings(
+            num_steps,
+            recipe.learning_rate,
+            Adam("adamw" if recipe.weight_decay else "adam", weight_decay=recipe.weight_decay),
+            Schedule(recipe.schedule, math.ceil(recipe.warmup * num_steps)),
+            objective,
+            precision=self.precision,
+            compile=self.compile,
+            log_every=max(1, num_steps // 50),
+            checkpoint_every=max(10, num_steps // 8),
+        )
+
+    def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
+        """Train, then judge the domain's test images, other images and noise."""
+        recipe, arch = self.recipe_of(model), self.architecture()
+        sets = load_sets(self.domain, place.data_dir, place.device, self.portions(), self.verify)
+        source = self.source(sets, recipe)
+        settings = self.settings(recipe, self.num_epochs * source.refresh_every)
+        make = partial(make_model, base_name(model), arch)
+        fleet = self.fleet(model, make, source, seeds, settings, place)
+        nets = [fleet.replica(row) for row in range(len(seeds))]
+        pictured = base_name(model) in PICTURED and 0 in seeds
+        with matmul_precision("tf32" if self.precision == "bf16" else self.precision):
+            measurements, extras = measure(nets, sets, self.num_draws, pictured)
+        log = place.out / "logs" / f"{model}-seeds-{seeds[0]}-{seeds[-1]}.jsonl"
+        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        terms = ("step", "log_likelihood", "kl_local", "kl_global")
+        extras["training"] = {term: [line[term] for line in lines] for term in terms}
+        extras["recipe"], extras["num_train"] = recipe._asdict(), len(sets.images)
+        return UnitResult(model, tuple(seeds), measurements, extras)
+
+    def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
+        """Fig. 4, calibration, the course of training, and the most and least certain images."""
+        if not units:
+            return []
+        figures = [
+            cdf_figure(units, out / "entropy-cdf.svg"),
+            reliability_figure(units, out / "reliability.svg"),
+            training_figure(units, out / "training.svg"),
+        ]
+        pictured = [unit for unit in units if "pictures" in unit.extras]
+        return [*figures, *(pictures_figure(unit, out / f"sure-{unit.model}.svg") for unit in pictured)]

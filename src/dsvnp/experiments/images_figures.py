@@ -1,0 +1,94 @@
+"""Figures of the image experiment: Fig. 4, calibration, training, and images that a model is most and least sure of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dsvnp.experiments.base import UnitResult
+from dsvnp.experiments.images_measures import unpack
+from dsvnp.report.figures import Line, lines_figure
+from dsvnp.report.style import INK, colour_of, house_style, text_of
+
+SURE = {"most": "most sure of", "least": "least sure of"}
+
+
+def cdf_figure(units: Sequence[UnitResult], path: Path) -> Path:
+    """Draw the share of images whose predictive entropy does not exceed a value, for each set (Fig. 4)."""
+    panels = []
+    for name in units[0].extras["cdf"]:
+        lines: dict[str, Line] = {}
+        for unit in units:
+            before = lines.get(unit.model, Line(unit.extras["entropies"], []))
+            lines[unit.model] = Line(before.x, [*before.y, *unit.extras["cdf"][name]])
+        panels.append((name, "entropy (nats)", "share of images", lines))
+    return lines_figure(panels, path, columns=3)
+
+
+def reliability_figure(units: Sequence[UnitResult], path: Path) -> Path:
+    """Draw accuracy against confidence, and how confident a model is how often; the images of all seeds together."""
+    accuracy, shares = {}, {}
+    for label in dict.fromkeys(unit.model for unit in units):
+        seeds = [bins for unit in units if unit.model == label for bins in unit.extras["reliability"]]
+        total = {name: torch.tensor([bins[name] for bins in seeds]).double().sum(0) for name in seeds[0]}
+        number = total["num_points"]
+        confidence, right = total["confidence"] / number, total["accuracy"] / number  # NaN in an empty bin
+        filled = number > 0
+        accuracy[label] = Line(confidence[filled].tolist(), [right[filled].tolist()])
+        centres = (torch.arange(len(number)) + 0.5) / len(number)
+        shares[label] = Line(centres.tolist(), [(number / number.sum()).tolist()])
+    panels = [
+        ("reliability", "confidence", "accuracy", accuracy),
+        ("how often", "confidence", "share of images", shares),
+    ]
+    return lines_figure(panels, path, diagonal=True)
+
+
+def training_figure(units: Sequence[UnitResult], path: Path) -> Path:
+    """Draw the terms of the bound while models were trained, per image."""
+    names = {"log_likelihood": "log-likelihood", "kl_local": "local KL", "kl_global": "global KL"}
+    panels = []
+    for term, text in names.items():
+        lines: dict[str, Line] = {}
+        for unit in units:
+            course = unit.extras["training"]
+            before = lines.get(unit.model, Line(course["step"], []))
+            seeds = [[math.nan if v is None else v for v in seed] for seed in zip(*course[term], strict=True)]
+            lines[unit.model] = Line(before.x, [*before.y, *seeds])
+        panels.append((text, "step", "nats/image", lines))
+    return lines_figure(panels, path)
+
+
+def pictures_figure(unit: UnitResult, path: Path) -> Path:
+    """Draw the images of each set that a model is most and least sure of, and what it takes them for."""
+    sets: Mapping[str, Any] = unit.extras["pictures"]
+    number = next(iter(sets.values()))["most"]["shape"][0]
+    with house_style():
+        figure = Figure(figsize=(0.95 * 2 * number + 0.6, 1.25 * len(sets) + 0.4), layout="constrained")
+        halves = figure.subfigures(1, 2, wspace=0.04)
+        for half, (kind, text) in zip(halves, SURE.items(), strict=True):
+            half.suptitle(f"{text_of(unit.model)} is {text}", color=colour_of(unit.model), fontsize=10)
+            grid = half.subplots(len(sets), number, squeeze=False)
+            for row, (name, kinds) in zip(grid, sets.items(), strict=True):
+                _draw_row(row, kinds[kind])
+                if kind == "most":
+                    row[0].set_ylabel(name, fontsize=8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+    return path
+
+
+def _draw_row(row: Sequence[Axes], shown: Mapping[str, Any]) -> None:
+    """Draw images beside each other, each with its class and entropy."""
+    images = unpack(shown["images"], shown["shape"])
+    for axes, image, name, entropy in zip(row, images, shown["taken_for"], shown["entropy"], strict=True):
+        axes.imshow(image.permute(1, 2, 0).squeeze(-1), cmap="gray", vmin=0, vmax=255)
+        axes.set_title(f"{name}, {entropy:.2f}", fontsize=7, color=INK, pad=2)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
