@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import dsvnp
 from dsvnp.cli import app, main
+from dsvnp.experiments import EXPERIMENTS
 from dsvnp.models import MODELS
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -40,6 +41,8 @@ def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
         (["reproduce", "curves", "--models", "dsvpn"], "Did you mean 'dsvnp'?"),
         (["reproduce", "curves", "--preset", "fast"], "unknown preset 'fast'"),
         (["reproduce", "curves", "--domain", "mnist"], "curves has no setting domain"),
+        (["reproduce", "all", "--domain", "mnist"], "belong to one experiment"),
+        (["report", "nowhere"], "got nowhere, which is none"),
         (["reproduce", "curves", "--set", "num_stesp=3"], "Did you mean 'num_steps'?"),
     ],
 )
@@ -58,3 +61,27 @@ def test_python_m_dsvnp_is_the_command():
         [sys.executable, "-m", "dsvnp", "--version"], capture_output=True, text=True, check=True
     )
     assert out.stdout == f"dsvnp {dsvnp.__version__}\n"
+
+
+def test_all_runs_what_needs_no_data_and_ends_with_the_report(tmp_path, monkeypatch):
+    monkeypatch.delenv("DSVNP_DATA", raising=False)
+    for name in ("curves", "cartpole"):  # the toy is enough here
+        monkeypatch.delitem(EXPERIMENTS, name)
+    words = [
+        "reproduce",
+        "all",
+        "--preset",
+        "smoke",
+        "--models",
+        "cnp",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "1 of 1 experiments done" in result.output
+    assert "Left out: multioutput. expected a directory of data sets" in result.output
+    assert "Toy function" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "## Toy function" in (tmp_path / "report.md").read_text(encoding="utf-8")

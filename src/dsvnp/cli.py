@@ -14,6 +14,7 @@ from rich.console import Console
 
 import dsvnp
 from dsvnp.experiments import EXPERIMENTS
+from dsvnp.experiments.all import plan, run_all
 from dsvnp.experiments.base import Experiment, Workplace, make_experiment, run
 from dsvnp.experiments.demo import Demo, run_demo
 from dsvnp.models import MODELS
@@ -21,6 +22,7 @@ from dsvnp.naming import lookup, unknown
 from dsvnp.report.page import write_report
 from dsvnp.training import Interrupted
 
+ALL = "all"
 app = typer.Typer(
     name="dsvnp",
     help="Neural processes with uncertainty you can use.",
@@ -67,7 +69,7 @@ def demo(
 
 @app.command()
 def reproduce(
-    experiment: Annotated[str, typer.Argument(help=f"Which one: {', '.join(EXPERIMENTS)}.")],
+    experiment: Annotated[str, typer.Argument(help=f"Which one: {', '.join(EXPERIMENTS)}, or {ALL}.")],
     preset: Annotated[
         str, typer.Option(help="smoke (seconds), quick (minutes on two cores) or paper (a GPU).")
     ] = "quick",
@@ -89,20 +91,33 @@ def reproduce(
         list[str] | None, typer.Option("--set", help="Change a setting of the preset: NAME=JSON, repeatable.")
     ] = None,
 ) -> None:
-    """Run an experiment of the paper; run again, it goes on where it stopped."""
-    kind = lookup(experiment, EXPERIMENTS, "experiment")
+    """Run an experiment of the paper, or all of them; run again, it goes on where it stopped."""
     names = tuple(models.split(",")) if models else None
     for name in names or ():
         lookup(name, MODELS, "model")
+    folder = out or Path("runs") / "-".join(filter(None, [experiment, domain, preset]))
+    place = Workplace(folder, pick_device(device), Console(), data_dir)
     own = {"datasets": tuple(datasets.split(",")) if datasets else None, "domain": domain}
+    if experiment == ALL:
+        if set_ or any(own.values()):
+            raise ValueError(
+                "--datasets, --domain and --set belong to one experiment; leave them out, or name it"
+            )
+        return _reproduce_all(preset, place, resume, models=names, num_seeds=seeds)
+    kind = lookup(experiment, EXPERIMENTS, "experiment")
     for name, value in own.items():
         if value is not None and name not in _settings(kind):
             raise ValueError(f"{experiment} has no setting {name}; leave out --{name}")
     changes = {**{n: v for n, v in own.items() if v is not None}, **_overrides(kind, set_ or [])}
-    made = make_experiment(kind, preset, models=names, num_seeds=seeds, **changes)
-    folder = out or Path("runs") / "-".join(filter(None, [experiment, domain, preset]))
-    place = Workplace(folder, pick_device(device), Console(), data_dir)
-    run(made, place, resume)
+    run(make_experiment(kind, preset, models=names, num_seeds=seeds, **changes), place, resume)
+
+
+def _reproduce_all(preset: str, place: Workplace, resume: bool, **overrides: Any) -> None:
+    """Run every experiment that finds its data, then make the report."""
+    failed = run_all(plan(EXPERIMENTS.values(), preset, place.data_dir, **overrides), place, resume)
+    report(place.out)
+    if failed:
+        raise ValueError(f"failed: {', '.join(failed)}; once that is mended, run again with --resume")
 
 
 @app.command()
