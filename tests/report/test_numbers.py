@@ -39,7 +39,8 @@ def test_the_papers_numbers_stay_as_printed():
         ([0.25, 0.25], "0.250"),
         ([1.0, None], "∞"),
         ([1.09, 1.09008], "1.0900 ± 0.0001"),  # to the same decimal
-        ([3e-5, 5e-5], "4.00e−5 ± 1.41e−5"),
+        ([3e4, 3.4e4], "3.20e4 ± 2.8e3"),
+        ([3e-5, 5e-5], "4.00e−5 ± 1.4e−5"),
     ],
 )
 def test_mean_and_spread(values, text):

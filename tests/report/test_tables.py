@@ -1,11 +1,13 @@
 """What stands in the tables of a report."""
 
+from dataclasses import replace
+
 import pytest
 from made_runs import row, write_run
 
 from dsvnp.report.runs import Run, find_runs
 from dsvnp.report.tables import seeds_text, summary_of, tables_of, title_of
-from dsvnp.report.texts import goal_of, metric_text, split_text
+from dsvnp.report.words import goal_of, metric_text, split_text
 
 
 def run_of(tmp_path, rows, experiment="curves", **config) -> Run:
@@ -162,3 +164,52 @@ def test_a_damaged_file_is_named(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(ValueError, match=f"results.json {message}"):
         Run.read(path)
+
+
+def test_a_smoke_run_is_not_compared(tmp_path):
+    run = replace(run_of(tmp_path, [row("cnp", [1.0], 2.0)]), preset="smoke")
+    ((_, cells),) = summary_of([run]).rows
+    assert cells[-3:] == (None, None, None)
+
+
+def test_a_wide_table_of_data_sets_is_cut_into_equal_parts(tmp_path):
+    rows = [row("np", [1.0], dataset=f"set-{i}", split="test") for i in range(9)]
+    assert [len(t.columns) for t in tables_of(run_of(tmp_path, rows, "images"))] == [6, 5]
+
+
+def test_tables_that_are_no_headline_are_marked(tmp_path):
+    rows = [
+        row("np", [1.0], metric=metric, split="test", dataset=dataset)
+        for metric in ("accuracy", "aupr-mi")
+        for dataset in ("mnist", "kmnist")
+    ]
+    assert [t.headline for t in tables_of(run_of(tmp_path, rows, "images"))] == [True, False]
+
+
+def test_metrics_of_a_single_column_share_a_table(tmp_path):
+    rows = [
+        row(model, [1.0, 2.0], metric=metric, split="test", dataset=dataset, unit="share")
+        for metric, dataset in (
+            ("accuracy", "mnist"),
+            ("ece", "mnist"),
+            ("auroc", "kmnist"),
+            ("auroc", "svhn"),
+        )
+        for model in ("np", "dsvnp")
+    ]
+    both, auroc = tables_of(run_of(tmp_path, rows, "images"))
+    assert both.title == "MNIST"
+    assert both.columns == (
+        "model",
+        "accuracy (higher is better)",
+        "expected calibration error (lower is better)",
+    )
+    assert both.caption == "2 seeds."
+    assert auroc.columns == ("model", "KMNIST", "SVHN")
+
+
+def test_units_of_a_single_column_share_a_table(tmp_path):
+    rows = [row("np", [v], metric="mse", split="test", unit=u) for v, u in ((1.0, "standard"), (2.0, "raw"))]
+    (table,) = tables_of(run_of(tmp_path, rows))
+    assert table.columns[1:] == ("MSE, unit variance (lower is better)", "MSE, raw units (lower is better)")
+    assert [cell.text for cell in table.rows[0][1]] == ["1.000", "2.000"]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dsvnp.report.about import order_of
 from dsvnp.report.runs import Run, find_runs, find_speed
 from dsvnp.report.tables import seeds_text
-from dsvnp.report.texts import order_of
 
 TITLE = "Doubly stochastic neural processes: results"
 LEDE = (

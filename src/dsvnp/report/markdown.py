@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dsvnp.report.about import about, figures_of
 from dsvnp.report.contents import LEDE, TITLE, Report, facts_of, setting
 from dsvnp.report.runs import Run
 from dsvnp.report.speed import speed_table
 from dsvnp.report.tables import Cell, Table, label_text, summary_of, tables_of, title_of
-from dsvnp.report.texts import about, figures_of
 
 
 def markdown_page(report: Report) -> str:
@@ -26,12 +26,15 @@ def markdown_run(run: Run, report: Report) -> str:
     parts = [f"## {title_of(run)}", ", ".join(facts_of(run)) + "."]
     if text.question:
         parts.append(f"{text.question} {text.paper + '.' if text.paper else ''}".strip())
-    parts += [markdown_table(table) for table in tables_of(run)]
+    tables = tables_of(run)
+    parts += [markdown_table(table) for table in tables if table.headline]
     for path, shown in figures_of(run):
         parts.append(f"![{shown}]({path.relative_to(report.folder).as_posix()})\n\n*{shown}*")
     if text.differs:
         parts.append("### What differs from the paper, and why")
         parts.append("\n".join(f"- {item}" for item in text.differs))
+    if more := [markdown_table(table) for table in tables if not table.headline]:
+        parts += [f"<details><summary>{len(more)} more tables</summary>", *more, "</details>"]
     pairs = "\n".join(f"| {name} | {setting(value)} |" for name, value in run.config.items())
     parts.append(f"### Settings\n\n| setting | value |\n| --- | --- |\n{pairs}")
     return "\n\n".join(parts)

@@ -28,7 +28,7 @@ def mean_and_spread(row: Mapping[str, Any]) -> str:
     if mean is None or not std:
         return number(mean)
     decimals = _decimals(mean, std)
-    spread = number(std) if decimals is None else f"{std:.{decimals}f}"
+    spread = _short(f"{std:.1e}") if decimals is None else f"{std:.{decimals}f}"
     return f"{number(mean, std)} ± {spread}"
 
 

@@ -9,13 +9,13 @@ from importlib.resources import files
 from pathlib import Path
 
 from dsvnp import __version__
+from dsvnp.report.about import about, figures_of
 from dsvnp.report.contents import LEDE, TITLE, Report, anchor, facts_of, setting
 from dsvnp.report.markdown import markdown_page
 from dsvnp.report.runs import Run
 from dsvnp.report.speed import speed_table
-from dsvnp.report.style import colour_of
+from dsvnp.report.style import INK, colour_of
 from dsvnp.report.tables import Cell, Table, label_text, summary_of, tables_of, title_of
-from dsvnp.report.texts import about, figures_of
 
 TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 WIDE = 620  # pixels: a wider figure has a line of its own
@@ -59,13 +59,16 @@ def html_run(run: Run, report: Report) -> str:
     if text.question:
         where = f" <span class=where>{escape(text.paper)}.</span>" if text.paper else ""
         parts.append(f"<p>{escape(text.question)}{where}</p>")
-    parts += [html_table(table) for table in tables_of(run)]
+    tables = tables_of(run)
+    parts += [html_table(table) for table in tables if table.headline]
     parts.append('<div class="figures">')
     parts += [html_figure(path, shown) for path, shown in figures_of(run)]
     parts.append("</div>")
     if text.differs:
         items = "".join(f"<li>{escape(item)}</li>" for item in text.differs)
         parts.append(f"<h3>What differs from the paper, and why</h3><ul>{items}</ul>")
+    if more := [html_table(table) for table in tables if not table.headline]:
+        parts.append(f"<details><summary>{len(more)} more tables</summary>{''.join(more)}</details>")
     pairs = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(setting(value))}</dd></div>"
         for name, value in run.config.items()
@@ -79,7 +82,7 @@ def html_table(table: Table) -> str:
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
     lines = []
     for label, cells in table.rows:
-        mark = f'<i style="background:{colour_of(label)}"></i>' if table.models else ""
+        mark = f'<i style="background:{mark_of(label)}"></i>' if table.models else ""
         name = f'<th scope="row">{mark}{escape(label_text(table, label))}</th>'
         lines.append(f"<tr>{name}{''.join(html_cell(cell) for cell in cells)}</tr>")
     return (
@@ -87,6 +90,12 @@ def html_table(table: Table) -> str:
         f'<div class="box" tabindex="0" role="region" aria-label="Table: {escape(table.title)}"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>\n" + "\n".join(lines) + "\n</tbody></table></div></figure>"
     )
+
+
+def mark_of(label: str) -> str:
+    """A model's colour; what is no model of ours has that of the text, dark or light."""
+    colour = colour_of(label)
+    return "currentColor" if colour == INK else colour
 
 
 def html_cell(cell: Cell | None) -> str:

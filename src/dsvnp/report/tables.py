@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dsvnp.report.about import about, is_headline
 from dsvnp.report.numbers import distance, mean_and_spread, needs_median, number, printed, verdict
 from dsvnp.report.runs import Run
 from dsvnp.report.style import text_of
-from dsvnp.report.texts import about, goal_of, metric_text, split_text, unit_text
+from dsvnp.report.words import goal_of, metric_text, split_text, unit_text
 
 Row = Mapping[str, Any]
 MAX_COLUMNS = 6  # what a screen shows beside each other
@@ -42,6 +43,7 @@ class Table:
         columns: names of the columns, the first one's too.
         rows: for each row its label and its cells; None where nothing was measured.
         models: whether labels are names of models.
+        headline: whether it stands first.
     """
 
     title: str
@@ -49,6 +51,7 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
     models: bool = True
+    headline: bool = True
 
 
 def tables_of(run: Run) -> list[Table]:
@@ -56,25 +59,36 @@ def tables_of(run: Run) -> list[Table]:
     fixed, across = ("dataset", "split") if about(run).table_per == "dataset" else ("split", "dataset")
     if len(_distinct(run.rows, across)) == 1 < len(_distinct(run.rows, fixed)):
         fixed, across = across, fixed  # one column a table would be a waste
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in run.rows:
-        groups.setdefault((row["metric"], row["unit"], row[fixed]), []).append(row)
+        quantity = f"{row['metric']}/{row['unit']}"
+        groups.setdefault((quantity, row[fixed]), []).append({**row, "quantity": quantity})
+    tables: dict[tuple[str, ...], list[Row]] = {}
+    for key, rows in groups.items():
+        columns = _distinct(rows, across)
+        # tables of a single column make one together, a column a quantity
+        tables.setdefault((*key[1:], *columns) if len(columns) == 1 else key, []).extend(rows)
     several = len(_distinct(run.rows, fixed)) > 1
     return [
-        _table(run, part, across, shown if several else "")
-        for (_, _, shown), rows in groups.items()
-        for part in _narrow(rows, across)
+        _table(run, part, by, rows[0][fixed] if several else "")
+        for rows in tables.values()
+        for by in ["quantity" if len(_distinct(rows, "quantity")) > 1 else across]
+        for part in _narrow(rows, by)
     ]
 
 
 def _narrow(rows: Sequence[Row], across: str) -> list[list[Row]]:
-    """All rows in one table, or one for each first word of their columns, "inter" and "extra", where it is too wide."""
-    if len(_distinct(rows, across)) <= MAX_COLUMNS:
-        return [list(rows)]
+    """All rows in one table or, where it is too wide, in several: by their columns' first word, or of equal widths."""
+    columns = _distinct(rows, across)
+    count = -(-len(columns) // MAX_COLUMNS)
+    width = -(-len(columns) // count)
     parts: dict[str, list[Row]] = {}
     for row in rows:
-        parts.setdefault(row[across].partition("-")[0], []).append(row)
-    return list(parts.values())
+        word = (
+            row[across].partition("-")[0] if across == "split" else str(columns.index(row[across]) // width)
+        )
+        parts.setdefault(word, []).append(row)
+    return [list(rows)] if count == 1 else list(parts.values())
 
 
 def summary_of(runs: Sequence[Run]) -> Table:
@@ -82,14 +96,16 @@ def summary_of(runs: Sequence[Run]) -> Table:
     lines = []
     for run in runs:
         found = [verdict(row, goal_of(row, run)) for row in run.rows]
-        counts = [Cell(str(found.count(word))) for word in ("better", "level", "worse")]
+        telling = any(found) and run.preset != "smoke"
+        counts = [Cell(str(found.count(word))) if telling else None for word in ("better", "level", "worse")]
         models = len({row["model"] for row in run.rows})
         cells = [Cell(run.preset), Cell(str(models)), Cell(seeds_text(run)), *counts]
         lines.append((title_of(run), tuple(cells)))
     return Table(
         "Against the paper",
         "How many of our figures are better than the paper's, level with it (within one standard deviation of ours "
-        "over seeds) or worse. The paper's settings are those of the preset paper; smoke only shows that it runs.",
+        "over seeds) or worse. The paper's settings are those of the preset paper; smoke only shows that it runs: "
+        "it is not compared.",
         ("experiment", "preset", "models", "seeds", "better", "level", "worse"),
         tuple(lines),
         models=False,
@@ -117,14 +133,36 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str) -> Table:
         best = _best([row for row in rows if row[across] == column], run)
         if best is not None:
             cells[best, column] = replace(cells[best, column], best=True)
-    metric, unit = rows[0]["metric"], unit_text(rows[0]["unit"])
-    title = ", ".join(filter(None, [split_text(shown), metric_text(metric), unit]))
+    if across == "quantity":
+        first = {row[across]: row for row in reversed(rows)}
+        headers, what = (
+            [_quantity_text(first[column], run) for column in columns],
+            [split_text(rows[0]["dataset"])],
+        )
+        goal = ""
+    else:
+        headers, what = [split_text(column) for column in columns], _metric_names(rows[0])
+        goal = _goal_text({goal_of(row, run) for row in rows})
+    title = ", ".join(filter(None, [split_text(shown), *what]))
     return Table(
         title[:1].upper() + title[1:],
-        f"{_goal_text({goal_of(row, run) for row in rows})}{_seeds(seeds)}.",
-        ("model", *(split_text(column) for column in columns)),
+        f"{goal}{_seeds(seeds)}.",
+        ("model", *headers),
         tuple((model, tuple(cells.get((model, column)) for column in columns)) for model in models),
+        headline=any(is_headline(run, row["metric"], row["split"], row["unit"]) for row in rows),
     )
+
+
+def _metric_names(row: Row) -> list[str]:
+    """A row's metric, and its unit where it has one, in words."""
+    return list(filter(None, [metric_text(row["metric"]), unit_text(row["unit"])]))
+
+
+def _quantity_text(row: Row, run: Run) -> str:
+    """A metric and its unit as the name of a column, with what is good."""
+    goal = goal_of(row, run)
+    good = f" ({goal} is better)" if isinstance(goal, str) else ""
+    return ", ".join(_metric_names(row)) + good
 
 
 def _cell(row: Row, run: Run, seeds: int) -> Cell:

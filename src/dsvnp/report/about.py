@@ -1,11 +1,11 @@
-"""What a report says in words: of experiments, figures, metrics and splits. A name without an entry shows as it is."""
+"""What a report says of each experiment: what it asks, what differs from the paper and why, what its figures show."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dsvnp.report.runs import Run
 
@@ -18,8 +18,9 @@ class About(NamedTuple):
         paper: where the paper has it.
         question: what it asks.
         differs: what differs from the paper or settles what it leaves open, and why.
-        figures: what each figure shows, by the name of its file.
+        figures: what each figure shows, by the name of its file or a pattern of names.
         table_per: a table for each "dataset", with splits as columns, or for each "split".
+        headline: patterns of "metric/split/unit" whose tables stand first; the others can be unfolded.
     """
 
     title: str
@@ -28,6 +29,7 @@ class About(NamedTuple):
     differs: tuple[str, ...] = ()
     figures: Mapping[str, str] = {}
     table_per: str = "dataset"
+    headline: tuple[str, ...] = ("*",)
 
 
 EXPERIMENTS: dict[str, About] = {
@@ -111,8 +113,23 @@ EXPERIMENTS: dict[str, About] = {
             "say so.",
             "Ridge, nearest neighbours, extra-trees and a sparse Gaussian process stand in the same table, on the "
             "same folds.",
+            "“gaussian” learns σ where the paper's recipe minimises squared errors; “strong” is a recipe chosen on the "
+            "training fold.",
         ),
+        {
+            "errors": "Squared error in unit variance by model, a plot a data set: filled on the test fold, hollow on "
+            "the rows that were learned from.",
+            "calibration": "Calibration on the test fold: how many outputs fall inside central intervals of each "
+            "nominal level; the dotted diagonal is perfect.",
+        },
         table_per="split",
+        headline=(
+            "mse/test/standard",
+            "mse/train/standard",
+            "mse/test/raw",
+            "nll/test/*",
+            "coverage-90/test/*",
+        ),
     ),
     "images": About(
         "Images and out-of-distribution detection",
@@ -124,8 +141,18 @@ EXPERIMENTS: dict[str, About] = {
             "Dropout rates are those of the text, not of the caption; there is no augmentation in the paper recipe.",
             "The 100 context images at test come from the training part.",
             "Noise sets are fed as the paper generates them, and in the value range of the domain beside it.",
+            "“strong” is a recipe with augmentation and a learning-rate schedule, chosen on held-out training images.",
         ),
+        {
+            "entropy-cdf": "Fig. 4: the share of images whose predictive entropy does not exceed a value, for each "
+            "set. Images of the domain should rise at once, others late.",
+            "reliability": "Reliability: accuracy against confidence on the test images; the diagonal is perfect.",
+            "training": "The terms of the bound during training.",
+            "sure-*": "The images of each set that the model is most and least sure of, what it takes them for, and "
+            "their predictive entropy.",
+        },
         table_per="split",
+        headline=("accuracy/test/*", "nll/test/*", "ece/test/*", "entropy/test/*", "auroc/test/*"),
     ),
     "ablations": About(
         "Ablations",
@@ -142,38 +169,6 @@ EXPERIMENTS: dict[str, About] = {
     ),
 }
 
-# name → what a reader calls it, and what is good: "lower", "higher", a number to be close to, or nothing
-METRICS: dict[str, tuple[str, str | float | None]] = {
-    "nll": ("NLL", "lower"),
-    "mse": ("MSE", "lower"),
-    "rmse": ("RMSE", "lower"),
-    "accuracy": ("accuracy", "higher"),
-    "ece": ("expected calibration error", "lower"),
-    "entropy": ("mean predictive entropy", None),  # depends on the data, see `goal_of`
-    "auroc": ("AUROC", "higher"),
-    "aupr": ("AUPR", "higher"),
-    "fpr95": ("FPR at 95 % recall", "lower"),
-    "sigma": ("mean predictive σ", None),
-    "order-holds": ("share of seeds with σ outside > gap > observed", "higher"),
-    "rollout-mse": ("MSE of roll-outs", "lower"),
-}
-SUFFIXES = {"mi": "of the mutual information", "aleatoric": "of the expected entropy"}
-WORDS = {
-    "inter": "interpolation",
-    "extra": "extrapolation",
-    "max": "full context",
-    "mnist": "MNIST",
-    "fashion-mnist": "Fashion-MNIST",
-    "kmnist": "KMNIST",
-    "cifar10": "CIFAR-10",
-    "svhn": "SVHN",
-    "sarcos": "SARCOS",
-    "water-quality": "Water Quality",
-    "wq": "Water Quality",
-    "scm20d": "SCM20d",
-}
-UNITS = {"standard": "unit variance", "raw": "raw units", "share": "", "nats/point": "nats/point"}
-
 
 def about(run: Run) -> About:
     """What is known of a run's experiment."""
@@ -188,57 +183,17 @@ def order_of(run: Run) -> tuple[int, str]:
 
 
 def figures_of(run: Run) -> list[tuple[Path, str]]:
-    """A run's figures and what they show, those with a text first."""
-    known = list(about(run).figures)
-    ranks = {name: place for place, name in enumerate(known)}
-    paths = sorted(run.figures, key=lambda path: ranks.get(path.stem, len(known)))
-    return [(path, figure_text(run, path)) for path in paths]
+    """A run's figures and what they show, in the order of the texts; one without a text has its name in words."""
+    text = about(run)
+    found = []
+    for path in run.figures:
+        matching = [place for place, pattern in enumerate(text.figures) if fnmatch(path.stem, pattern)]
+        place = matching[0] if matching else len(text.figures)
+        shown = [*text.figures.values(), f"{text.title}: {path.stem.replace('-', ' ')}."][place]
+        found.append((place, path, shown))
+    return [(path, shown) for _, path, shown in sorted(found)]
 
 
-def figure_text(run: Run, figure: Path) -> str:
-    """What a figure shows; its name in words where nobody said."""
-    return about(run).figures.get(figure.stem, f"{about(run).title}: {figure.stem.replace('-', ' ')}.")
-
-
-def metric_text(metric: str) -> str:
-    """What a reader calls a metric."""
-    if metric in METRICS:
-        return METRICS[metric][0]
-    base, _, suffix = metric.rpartition("-")
-    if (found := _coverage(metric)) is not None:
-        return f"{base.replace('-', ' ').replace('rollout', 'roll-out')} of {found:.0%} intervals"
-    return f"{METRICS[base][0]} {SUFFIXES[suffix]}" if base in METRICS and suffix in SUFFIXES else metric
-
-
-def goal_of(row: Mapping[str, Any], run: Run) -> str | float | None:
-    """What is good: "lower", "higher", a number to be close to, or None where nothing is."""
-    metric = str(row["metric"])
-    if metric == "entropy" and run.experiment == "images":
-        return "lower" if row["dataset"] == run.config.get("domain") else "higher"
-    found = _coverage(metric)
-    return (
-        found
-        if found is not None
-        else METRICS.get(metric, METRICS.get(metric.rpartition("-")[0], ("", None)))[1]
-    )
-
-
-def split_text(name: str) -> str:
-    """A split or a data set in words: "inter-J-max" is "interpolation, J, full context"."""
-    if name in WORDS:
-        return WORDS[name]
-    parts = name.split("-")
-    if {"J", "P", *WORDS} & set(parts):
-        return ", ".join(WORDS.get(part, part) for part in parts)
-    return " ".join(parts)
-
-
-def unit_text(unit: str) -> str:
-    """A unit in words; nothing for a share, which has none."""
-    return UNITS.get(unit, unit)
-
-
-def _coverage(metric: str) -> float | None:
-    """The level of a metric such as "coverage-90"."""
-    found = re.fullmatch(r".*coverage-(\d+)", metric)
-    return int(found[1]) / 100 if found else None
+def is_headline(run: Run, metric: str, split: str, unit: str) -> bool:
+    """Whether a table is one that a reader wants to see first."""
+    return any(fnmatch(f"{metric}/{split}/{unit}", pattern) for pattern in about(run).headline)
