@@ -47,12 +47,23 @@ def test_mean_and_spread(values, text):
     assert mean_and_spread(row("np", values)) == text
 
 
-def test_a_median_is_needed_where_one_seed_carries_the_mean_away():
-    assert needs_median(row("np", [1.0, 1.0, 1.1, 400.0, 1.0]) | {"std": 100.0})
-    assert not needs_median(row("np", [1.0, 1.1, 1.2]))
-    assert not needs_median(row("np", [1.0]))
-    assert not needs_median(row("np", [None, 1.0]))
-    assert needs_median(row("np", [1.0, None]) | {"median": 1.0})
+@pytest.mark.parametrize(
+    ("values", "needed"),
+    [
+        ([1.0, 1.0, 1.1, 400.0, 1.0], True),
+        ([0.1, 0.1, 0.2, 0.9, 1.1], True),  # the spread is as large as the mean
+        ([1.0, 1.1, 1.2], False),
+        ([1.0, 1.0, 1.0, 1.00001], False),  # far in standard deviations, but it reads the same
+        ([1.0, 9.0], False),  # of two, mean and median are one
+        ([1.0, None, 2.0], False),
+    ],
+)
+def test_a_median_is_needed_where_one_seed_carries_the_mean_away(values, needed):
+    assert needs_median(row("np", values)) is needed
+
+
+def test_a_median_stands_in_for_a_mean_that_is_not_finite():
+    assert needs_median(row("np", [1.0, 1.0, None]) | {"median": 1.0})
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,14 @@ def mean_and_spread(row: Mapping[str, Any]) -> str:
 
 
 def needs_median(row: Mapping[str, Any]) -> bool:
-    """Whether a few seeds carry the mean away: it lies more than half a standard deviation from the median."""
-    if row["mean"] is None or row["std"] is None:
-        return row["median"] is not None
-    return bool(abs(row["mean"] - row["median"]) > row["std"] / 2) if row["median"] is not None else False
+    """Whether a few seeds may carry the mean away: it is far from the median, or its spread is half its size."""
+    mean, std, median = row["mean"], row["std"], row["median"]
+    if median is None or len(row["seeds"]) < 3:
+        return False
+    if mean is None or std is None:
+        return True
+    carried = abs(mean - median) > std / 2 or std > abs(mean) / 2
+    return carried and number(mean, std) != number(median, std)
 
 
 def distance(value: float, goal: str | float) -> float:

@@ -12,6 +12,7 @@ from dsvnp import __version__
 from dsvnp.report.about import about, figures_of
 from dsvnp.report.contents import LEDE, TITLE, Report, anchor, facts_of, setting
 from dsvnp.report.markdown import markdown_page
+from dsvnp.report.readme import update_readme
 from dsvnp.report.runs import Run
 from dsvnp.report.speed import speed_table
 from dsvnp.report.style import INK, colour_of
@@ -22,12 +23,13 @@ WIDE = 620  # pixels: a wider figure has a line of its own
 
 
 def write_report(folder: Path) -> list[Path]:
-    """Write `report.html` and `report.md` into a folder, of all runs at or below it."""
+    """Write `report.html` and `report.md` of all runs at or below a folder; rebuild a README that quotes them."""
     report = Report.find(folder)
     pages = {folder / "report.html": html_page(report), folder / "report.md": markdown_page(report)}
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")
-    return list(pages)
+    readme = folder.resolve().parent / "README.md"
+    return [*pages, *([readme] if readme.is_file() and update_readme(readme, report) else [])]
 
 
 def html_page(report: Report) -> str:

@@ -1,0 +1,187 @@
+"""The README's tables and pictures, rebuilt from committed results between markers, so that no figure is typed by hand.
+
+A block begins with `<!-- dsvnp report FOLDER: NAME -->`, where FOLDER stands beside the README, and ends with
+`<!-- end -->`. What has no results is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dsvnp.report.about import figures_of
+from dsvnp.report.contents import Report
+from dsvnp.report.markdown import markdown_table
+from dsvnp.report.numbers import distance, mean_and_spread, printed
+from dsvnp.report.runs import Run
+from dsvnp.report.speed import speed_table
+from dsvnp.report.style import text_of
+from dsvnp.report.tables import Cell, Table, tables_of
+from dsvnp.report.words import goal_of
+
+BLOCK = re.compile(r"(<!-- dsvnp report (\S+): (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+MODELS = ("nn", "mc-dropout", "cnp", "np", "attnnp", "dsvnp")
+
+
+class Line(NamedTuple):
+    """One line of the table of results.
+
+    Attributes:
+        title: what it shows.
+        dataset: whose rows; a note after it, in brackets, is left aside.
+        metric: of them.
+        split: of them.
+        unit: of them; None for any.
+        variant: ending of the models' names: "", "-wide", "-strong".
+    """
+
+    title: str
+    dataset: str
+    metric: str
+    split: str
+    unit: str | None = None
+    variant: str = ""
+
+
+LINES = {
+    "curves": (
+        Line("Curves, interpolation: NLL", "curves", "nll", "inter-P-max"),
+        Line("the same, wider networks", "curves", "nll", "inter-P-max", variant="-wide"),
+        Line("Curves, extrapolation: NLL", "curves", "nll", "extra-P-max"),
+        Line("the same, wider networks", "curves", "nll", "extra-P-max", variant="-wide"),
+    ),
+    "cartpole": (
+        Line("Cart-Pole: NLL", "cartpole", "nll", "test-P"),
+        Line("the same, tuned", "cartpole", "nll", "test-P", variant="-tuned"),
+        Line("Cart-Pole: MSE", "cartpole", "mse", "test-P"),
+        Line("the same, tuned", "cartpole", "mse", "test-P", variant="-tuned"),
+    ),
+    "multioutput": (
+        Line("SARCOS: MSE, unit variance", "sarcos", "mse", "test", "standard"),
+        Line("the same, strong recipe", "sarcos", "mse", "test", "standard", "-strong"),
+        Line("Water Quality: MSE, unit variance", "wq", "mse", "test", "standard"),
+        Line("the same, strong recipe", "wq", "mse", "test", "standard", "-strong"),
+        Line("SCM20d: MSE, unit variance", "scm20d", "mse", "test", "standard"),
+        Line("the same, strong recipe", "scm20d", "mse", "test", "standard", "-strong"),
+    ),
+    "images": (
+        Line("MNIST: accuracy", "mnist", "accuracy", "test"),
+        Line("MNIST or Fashion-MNIST: AUROC", "fashion-mnist", "auroc", "test"),
+        Line("MNIST or KMNIST: AUROC", "kmnist", "auroc", "test"),
+        Line("CIFAR-10: accuracy", "cifar10", "accuracy", "test"),
+        Line("the same, strong recipe", "cifar10", "accuracy", "test", variant="-strong"),
+        Line("CIFAR-10 or SVHN: AUROC", "svhn", "auroc", "test"),
+        Line("the same, strong recipe", "svhn", "auroc", "test", variant="-strong"),
+    ),
+}
+
+
+def update_readme(readme: Path, report: Report) -> bool:
+    """Rebuild the blocks of a README that come from a report's folder; say whether there are any."""
+    text = readme.read_text(encoding="utf-8")
+    new, count = rebuilt(text, report)
+    if count:
+        readme.write_text(new, encoding="utf-8")
+    return bool(count)
+
+
+def rebuilt(text: str, report: Report) -> tuple[str, int]:
+    """A README's text with its blocks made anew, and how many come from the report's folder."""
+    count = 0
+
+    def fill(found: re.Match[str]) -> str:
+        nonlocal count
+        begin, folder, name, _, end = found.groups()
+        if folder != report.folder.resolve().name:
+            return found[0]
+        if name not in BLOCKS:
+            raise ValueError(f"the README asks for a block {name!r}; there are {', '.join(BLOCKS)}")
+        count += 1
+        body = BLOCKS[name](report)
+        return f"{begin}{body}\n{end}" if body else f"{begin}{end}"
+
+    return BLOCK.sub(fill, text), count
+
+
+def results_block(report: Report) -> str:
+    """One table of the paper's experiments, a line a quantity and a column a model."""
+    lines = [
+        (line.title, cells)
+        for run in report.runs
+        for line in LINES.get(run.experiment, ())
+        if any(cells := tuple(_cells(run, line)))
+    ]
+    if not lines:
+        return ""
+    shown = [place for place in range(len(MODELS)) if any(cells[place] for _, cells in lines)]
+    rows = tuple((title, tuple(cells[place] for place in shown)) for title, cells in lines)
+    columns = ("", *(text_of(MODELS[place]) for place in shown))
+    return markdown_table(Table("", "", columns, rows, models=False), heading=False)
+
+
+def pictures_block(experiment: str, name: str) -> Callable[[Report], str]:
+    """A block with one figure of an experiment."""
+
+    def block(report: Report) -> str:
+        found = [
+            f"![{shown}]({report.folder.resolve().name}/{path.relative_to(report.folder).as_posix()})\n\n*{shown}*"
+            for run in report.runs
+            if run.experiment == experiment
+            for path, shown in figures_of(run)
+            if path.stem == name
+        ]
+        return "\n\n".join(found)
+
+    return block
+
+
+def tables_block(experiment: str) -> Callable[[Report], str]:
+    """A block with the headline tables of an experiment."""
+
+    def block(report: Report) -> str:
+        runs = [run for run in report.runs if run.experiment == experiment]
+        tables = [table for run in runs for table in tables_of(run) if table.headline]
+        return "\n\n".join(markdown_table(table) for table in tables)
+
+    return block
+
+
+def speed_block(report: Report) -> str:
+    """The table of speed."""
+    return markdown_table(speed_table(report.speed), heading=False) if report.speed else ""
+
+
+BLOCKS: Mapping[str, Callable[[Report], str]] = {
+    "results": results_block,
+    "functions": pictures_block("curves", "functions-wide"),
+    "rollouts": pictures_block("cartpole", "rollouts"),
+    "entropies": pictures_block("images", "entropy-cdf"),
+    "estimators": tables_block("estimators"),
+    "speed": speed_block,
+}
+
+
+def _cells(run: Run, line: Line) -> list[Cell | None]:
+    """Ours with the paper's in brackets, a cell a model; the best is bold."""
+    rows: dict[str, Mapping[str, Any]] = {
+        row["model"]: row
+        for row in run.rows
+        if row["dataset"].split(" ")[0] == line.dataset
+        and (row["metric"], row["split"]) == (line.metric, line.split)
+        and line.unit in (None, row["unit"])
+    }
+    found = [rows.get(f"{model}{line.variant}") for model in MODELS]
+    known = [row for row in found if row is not None and row["mean"] is not None]
+    goal = goal_of(known[0], run) if len(known) > 1 else None
+    best = min(known, key=lambda row: distance(row["mean"], goal)) if goal is not None else None
+    return [_cell(row, row is best) for row in found]
+
+
+def _cell(row: Mapping[str, Any] | None, best: bool) -> Cell | None:
+    """One figure."""
+    if row is None:
+        return None
+    paper = "" if row["paper"] is None else f" ({printed(row['paper'])})"
+    return Cell(mean_and_spread(row) + paper, best=best)
