@@ -16,6 +16,7 @@ from dsvnp.experiments.images_measures import unpack
 from dsvnp.report.figures import Line, lines_figure
 from dsvnp.report.style import INK, colour_of, house_style, text_of
 
+FEW = 10
 SURE = {"most": "most sure of", "least": "least sure of"}
 
 
@@ -32,22 +33,18 @@ def cdf_figure(units: Sequence[UnitResult], path: Path) -> Path:
 
 
 def reliability_figure(units: Sequence[UnitResult], path: Path) -> Path:
-    """Draw accuracy against confidence, and how confident a model is how often; the images of all seeds together."""
-    accuracy, shares = {}, {}
+    """Draw accuracy against confidence, the images of all seeds together; a bin with few of them says nothing."""
+    lines = {}
     for label in dict.fromkeys(unit.model for unit in units):
         seeds = [bins for unit in units if unit.model == label for bins in unit.extras["reliability"]]
         total = {name: torch.tensor([bins[name] for bins in seeds]).double().sum(0) for name in seeds[0]}
         number = total["num_points"]
-        confidence, right = total["confidence"] / number, total["accuracy"] / number  # NaN in an empty bin
-        filled = number > 0
-        accuracy[label] = Line(confidence[filled].tolist(), [right[filled].tolist()])
-        centres = (torch.arange(len(number)) + 0.5) / len(number)
-        shares[label] = Line(centres.tolist(), [(number / number.sum()).tolist()])
-    panels = [
-        ("reliability", "confidence", "accuracy", accuracy),
-        ("how often", "confidence", "share of images", shares),
-    ]
-    return lines_figure(panels, path, diagonal=True)
+        filled = number >= min(FEW, int(number.max()))
+        confidence, accuracy = (
+            (total[name] / number)[filled].tolist() for name in ("confidence", "accuracy")
+        )
+        lines[label] = Line(confidence, [accuracy])
+    return lines_figure([("reliability", "confidence", "accuracy", lines)], path, diagonal=True)
 
 
 def training_figure(units: Sequence[UnitResult], path: Path) -> Path:
@@ -71,7 +68,7 @@ def pictures_figure(unit: UnitResult, path: Path) -> Path:
     number = next(iter(sets.values()))["most"]["shape"][0]
     with house_style():
         figure = Figure(figsize=(0.95 * 2 * number + 0.6, 1.25 * len(sets) + 0.4), layout="constrained")
-        halves = figure.subfigures(1, 2, wspace=0.04)
+        halves = figure.subfigures(1, 2, squeeze=False, wspace=0.04)[0]
         for half, (kind, text) in zip(halves, SURE.items(), strict=True):
             half.suptitle(f"{text_of(unit.model)} is {text}", color=colour_of(unit.model), fontsize=10)
             grid = half.subplots(len(sets), number, squeeze=False)
@@ -88,7 +85,7 @@ def _draw_row(row: Sequence[Axes], shown: Mapping[str, Any]) -> None:
     """Draw images beside each other, each with its class and entropy."""
     images = unpack(shown["images"], shown["shape"])
     for axes, image, name, entropy in zip(row, images, shown["taken_for"], shown["entropy"], strict=True):
-        axes.imshow(image.permute(1, 2, 0).squeeze(-1), cmap="gray", vmin=0, vmax=255)
+        axes.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=255)
         axes.set_title(f"{name}, {entropy:.2f}", fontsize=7, color=INK, pad=2)
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)

@@ -165,7 +165,8 @@ def measure(
 
 def from_test_context(net: NeuralProcess, sets: Sets, num_draws: int) -> dict[str, float]:
     """The same classification with images of the test set as context, which are then not among the targets."""
-    x, size = next(iter(sets.x.values())), len(sets.context.x)
+    x = next(iter(sets.x.values()))
+    size = min(len(sets.context.x), len(x) // 2)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(4_000_000)).to(x.device)
     chosen, others = order[:size], order[size:]
     judged = judge(net, Context(x[chosen], sets.y[chosen, None]), x[others], num_draws)

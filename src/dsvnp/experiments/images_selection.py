@@ -1,0 +1,84 @@
+"""Which settings let a DSVNP classify well and know what it does not know, chosen on training images alone.
+
+    python -m dsvnp.experiments.images_selection OUT DATA_DIR '[{"domain": "mnist", "beta_local": 10.0}]'
+
+Trains a model for each cell, a few settings in place of the preset's, on all but 5000 training images, and judges
+those, the same images in shuffled blocks, and noise; never a test image, nor one of the sets that models are tested on.
+Writes a line for each cell as soon as it is finished. Run again, it goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from dsvnp.experiments.base import Workplace, make_experiment
+from dsvnp.experiments.images import ImagesExperiment
+
+Cell = Mapping[str, Any]
+SHORT = {"num_epochs": 20}  # a fifth of the paper's
+GRIDS: dict[str, list[Cell]] = {
+    "mnist": [
+        {"domain": "mnist", "beta_local": beta, "anneal": anneal, "train_local": draws, **SHORT}
+        for beta, anneal, draws in product((0.1, 1.0, 10.0, 100.0), (0.0, 0.5), (1, 4))
+    ],
+    "cifar10": [
+        {"domain": "cifar10", "recipe": "strong", **SHORT, **cell}
+        for cell in (
+            *(
+                {"beta_local": beta, "anneal": anneal}
+                for beta, anneal in product((0.1, 1.0, 10.0, 100.0), (0.0, 0.5))
+            ),
+            *({"learning_rate": rate} for rate in (3e-4, 3e-3)),
+            *({"weight_decay": decay} for decay in (0.005, 0.5)),
+        )
+    ],
+}
+
+
+def select(
+    cells: Sequence[Cell], out: Path, place: Workplace, preset: str = "paper", **settings: Any
+) -> list[dict[str, Any]]:
+    """Train and judge the cells that `out` lacks; return all that it holds.
+
+    Args:
+        cells: settings of `ImagesExperiment`, and "model" for another than DSVNP, "seed" for another than 0.
+        out: a file with a line for each cell.
+        place: where to compute, and where data lies; checkpoints go below its folder.
+        preset: what the cells change.
+        settings: further changes, of all cells.
+    """
+    lines = out.read_text(encoding="utf-8").splitlines() if out.is_file() else []
+    done: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    for number, cell in enumerate(cells):
+        if any(entry["cell"] == cell for entry in done):
+            continue
+        own = {name: value for name, value in cell.items() if name not in ("model", "seed")}
+        model, seed = cell.get("model", "dsvnp"), cell.get("seed", 0)
+        made = make_experiment(
+            ImagesExperiment, preset, judged_on="held-out", models=(model,), **{**settings, **own}
+        )
+        (label,) = made.labels()
+        folder = place.out / f"cell-{number}"
+        unit = made.run_unit(label, [seed], Workplace(folder, place.device, place.console, place.data_dir))
+        scores = {
+            f"{m.dataset} {m.metric}": round(m.values[0], 5) for m in unit.measurements if m.split == "test"
+        }
+        done.append({"cell": dict(cell), "scores": scores})
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(done[-1]) + "\n")
+    return done
+
+
+if __name__ == "__main__":
+    out, data_dir, asked = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    cells = GRIDS[asked] if asked in GRIDS else json.loads(asked)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    select(cells, out, Workplace(out.with_suffix(""), device, Console(), data_dir))

@@ -1,0 +1,310 @@
+"""The image experiment on small made-up files: its rows, its settings, and that no model reads a test label."""
+
+import io
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from tiny_images import draw, write_cifar10, write_idx, write_mnist
+
+from dsvnp.cli import main
+from dsvnp.experiments.base import Measurement, UnitResult, Workplace, make_experiment, run
+from dsvnp.experiments.images import COLUMNS, RECIPES, ImagesExperiment, Recipe
+from dsvnp.experiments.images_data import Portions, load_sets
+from dsvnp.experiments.images_selection import GRIDS, select
+from dsvnp.objectives import Objective
+from dsvnp.training import Adam, Schedule
+
+CPU = torch.device("cpu")
+NOISES = [f"{kind}{suffix}" for kind in ("rademacher", "uniform", "gaussian") for suffix in ("", "-in-range")]
+DETECTION = {"auroc", "aupr", "fpr95"}
+SPLIT = {"expected-entropy", "mutual-information"}
+
+
+def smoke(out: Path, data: Path, **changes):
+    """Run the smoke preset; its results and its units by model."""
+    made = make_experiment(ImagesExperiment, "smoke", verify=False, **changes)
+    run(made, Workplace(out, CPU, Console(file=io.StringIO(), width=200), data))
+    results, units = (json.loads((out / f"{name}.json").read_text()) for name in ("results", "units"))
+    return results, {unit["model"]: unit for unit in units["units"]}
+
+
+@pytest.fixture(scope="module")
+def mnist(tmp_path_factory):
+    return write_mnist(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def cifar10(tmp_path_factory):
+    return write_cifar10(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory, mnist):
+    out = tmp_path_factory.mktemp("images")
+    return out, *smoke(out, mnist)
+
+
+# --- rows ---
+
+
+def test_smoke_gives_all_rows_and_figures(ran):
+    out, results, units = ran
+    assert list(units) == [*COLUMNS, *(f"{name}-strong" for name in COLUMNS)]
+    sets = ["mnist", "fashion-mnist", "kmnist", *NOISES]
+    for model in units:
+        random = model.split("-")[0] not in ("nn", "cnp")
+        expected = {
+            ("mnist", m, s) for m in ("accuracy", "nll", "ece", "entropy") for s in ("test", "test-context")
+        }
+        expected |= {(name, "entropy", "test") for name in sets}
+        expected |= {(name, metric, "test") for name in sets[1:] for metric in DETECTION}
+        if random:
+            expected |= {(name, metric, "test") for name in sets for metric in SPLIT}
+            expected |= {(name, f"{metric}-mi", "test") for name in sets[1:] for metric in DETECTION}
+        mine = [r for r in results["rows"] if r["model"] == model]
+        assert {(r["dataset"], r["metric"], r["split"]) for r in mine} == expected, model
+        assert len(mine) == len(expected)
+    figures = {"entropy-cdf", "reliability", "training"}
+    figures |= {f"sure-{name}{recipe}" for name in ("nn", "dsvnp") for recipe in ("", "-strong")}
+    assert {path.stem for path in out.glob("*.svg")} == figures
+    assert (out / "units.json").stat().st_size < 400_000
+
+
+def test_the_split_adds_up_and_shares_are_shares(ran):
+    _, results, _ = ran
+    values = {(r["model"], r["dataset"], r["metric"], r["split"]): r["mean"] for r in results["rows"]}
+    for (model, name, metric, split), value in values.items():
+        if metric == "mutual-information":
+            whole = values[model, name, "entropy", split]
+            assert value + values[model, name, "expected-entropy", split] == pytest.approx(whole, abs=1e-5)
+            assert value > 0
+        if metric in DETECTION | {"accuracy", "ece"}:
+            assert 0 <= value <= 1
+    assert {r["unit"] for r in results["rows"] if r["metric"] in SPLIT | {"entropy", "nll"}} == {"nats/image"}
+
+
+def test_the_papers_figures_stand_beside_ours(ran):
+    _, results, _ = ran
+    paper = {(r["model"], r["dataset"], r["metric"], r["split"]): r["paper"] for r in results["rows"]}
+    assert paper["dsvnp", "fashion-mnist", "entropy", "test"] == 0.956
+    assert paper["dsvnp-strong", "kmnist", "entropy", "test"] == 0.545
+    assert paper["mc-dropout", "gaussian", "entropy", "test"] == 1.623
+    assert paper["mc-dropout-strong", "mnist", "accuracy", "test"] == 0.993
+    assert paper["mc-dropout", "gaussian-in-range", "entropy", "test"] is None
+    assert paper["nn", "mnist", "accuracy", "test-context"] is None
+    made = ImagesExperiment(domain="cifar10")
+    gaussian = Measurement("gaussian", "entropy", "test", "", ())
+    assert made.paper_figure("mc-dropout", gaussian) == (0.266, None)
+    assert made.paper_figure("attnnp", Measurement("cifar10", "accuracy", "test", "", ())) == (0.795, None)
+
+
+def test_cifar10_runs_on_a_vgg(tmp_path, cifar10):
+    results, units = smoke(tmp_path, cifar10, domain="cifar10", models=("mc-dropout", "dsvnp"))
+    assert list(units) == ["mc-dropout", "dsvnp", "mc-dropout-strong", "dsvnp-strong"]
+    assert {r["dataset"] for r in results["rows"]} == {"cifar10", "svhn", *NOISES}
+    assert units["dsvnp"]["extras"]["recipe"] == Recipe(5e-5)._asdict()
+    assert units["dsvnp-strong"]["extras"]["pictures"]["svhn"]["most"]["shape"] == [5, 3, 32, 32]
+
+
+def test_no_model_reads_a_test_label(tmp_path, mnist, ran):
+    shuffled = tmp_path / "data"
+    for path in mnist.rglob("*ubyte"):
+        target = shuffled / path.relative_to(mnist)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    labels = draw(40, (28, 28), 1)[1]
+    write_idx(shuffled / "mnist/t10k-labels-idx1-ubyte", np.roll(labels, 3))
+    _, units = smoke(tmp_path / "out", shuffled, recipe="paper")
+    _, _, before = ran
+    for model, unit in units.items():
+        assert unit["extras"]["cdf"] == before[model]["extras"]["cdf"]
+        bins = [u["extras"]["reliability"][0] for u in (unit, before[model])]
+        assert bins[0]["confidence"] == bins[1]["confidence"]
+        values = [
+            {(m["dataset"], m["metric"]): m["values"] for m in u["measurements"] if m["split"] == "test"}
+            for u in (unit, before[model])
+        ]
+        told = {key for key in values[0] if values[0][key] != values[1][key]}
+        assert told <= {("mnist", metric) for metric in ("accuracy", "nll", "ece")}
+        assert ("mnist", "nll") in told, model
+
+
+def test_a_later_run_adds_the_other_recipe(tmp_path, mnist):
+    smoke(tmp_path, mnist, models=("nn",), recipe="paper")
+    _, units = smoke(tmp_path, mnist, models=("nn",), recipe="strong")
+    assert list(units) == ["nn", "nn-strong"]
+
+
+def test_the_command_line_knows_it(tmp_path, mnist, monkeypatch, capsys):
+    arguments = ["reproduce", "images", "--preset", "smoke", "--domain", "mnist", "--data-dir", str(mnist)]
+    arguments += ["--models", "cnp", "--out", str(tmp_path), "--device", "cpu"]
+    monkeypatch.setattr("sys.argv", ["dsvnp", *arguments, "--set", "verify=false", "--set", "recipe=paper"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 0, capsys.readouterr().err
+    assert json.loads((tmp_path / "results.json").read_text())["config"]["domain"] == "mnist"
+    monkeypatch.setattr("sys.argv", ["dsvnp", *arguments, "--set", "domain=mnits"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "unknown domain 'mnits'. Did you mean 'mnist'?" in capsys.readouterr().err
+
+
+# --- settings ---
+
+
+def test_the_papers_architecture_and_length():
+    made = ImagesExperiment.presets()["paper"]
+    arch = made.architecture()
+    assert (arch.dim_x, arch.dim_y, arch.image, arch.embed_x) == (784, 10, (1, 28, 28), "lenet")
+    assert (arch.dim_latx, arch.dim_laty, arch.dim_lat, arch.encoder, arch.decoder) == (32, 64, 64, (), ())
+    assert (made.num_epochs, made.num_points, made.num_context, made.num_draws) == (100, 100, 100, 100)
+    assert (made.num_seeds, made.num_test, made.num_train, made.verify) == (3, 10_000, None, True)
+    arch = make_experiment(ImagesExperiment, "paper", domain="cifar10").architecture()
+    assert (arch.dim_x, arch.embed_x, arch.dim_lat, arch.dropout) == (3072, "vgg", 128, 0.2)
+    assert len([size for size in arch.vgg if size != "M"]) == 16
+
+
+def test_recipes_and_what_replaces_them():
+    made = ImagesExperiment(domain="cifar10", beta_local=7.0, anneal=0.5, train_local=2)
+    assert made.recipe_of("dsvnp") == Recipe(5e-5, beta_local=7.0, anneal=0.5, train_local=2)
+    strong = made.recipe_of("mc-dropout-strong")
+    assert strong == RECIPES["cifar10"]["strong"]._replace(beta_local=7.0, anneal=0.5, train_local=2)
+    settings = made.settings(strong._replace(warmup=0.1, weight_decay=0.3), 1000)
+    assert settings.objective == Objective(7.0, 1.0, "linear", 500, num_local=2)
+    assert settings.schedule == Schedule("cosine", 100)
+    assert settings.optimizer == Adam("adamw", weight_decay=0.3)
+    assert settings.checkpoint_every == 125
+    plain = ImagesExperiment().settings(ImagesExperiment().recipe_of("nn"), 1000)
+    assert (plain.optimizer, plain.schedule, plain.learning_rate) == (Adam(), Schedule(), 1e-3)
+    assert plain.objective == Objective()
+
+
+def test_the_source_shifts_and_mirrors_by_the_recipe(mnist):
+    made = ImagesExperiment(num_points=20, num_context=10)
+    sets = load_sets("mnist", mnist, CPU, Portions(num_context=10), verify=False)
+    source = made.source(sets, Recipe(1e-3, pad=3, flip=0.5))
+    assert (source.pad, source.flip, source.context, source.shape) == (3, 0.5, (1, 10), (1, 20))
+    assert source.refresh_every == 4
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match=r"unknown recipe 'string'\. Did you mean 'strong'"):
+        ImagesExperiment(recipe="string")
+    with pytest.raises(ValueError, match="unknown model 'dsvnpp'"):
+        ImagesExperiment(models=("dsvnpp",)).labels()
+
+
+def test_it_says_which_data_is_missing(tmp_path, mnist):
+    made = ImagesExperiment(verify=False, num_held_out=20)
+    assert made.missing(mnist) is None
+    assert "svhn" not in (made.missing(tmp_path) or "")
+    assert "train-images-idx3-ubyte" in made.missing(tmp_path)
+
+
+# --- what is learned from, and what is judged ---
+
+
+def test_domain_images_are_in_0_to_1_and_others_alike(mnist):
+    sets = load_sets("mnist", mnist, CPU, Portions(num_test=30), verify=False)
+    assert list(sets.x) == ["mnist", "fashion-mnist", "kmnist", *NOISES]
+    assert all(x.shape == (30, 784) for x in sets.x.values())
+    images, labels = draw(40, (28, 28), 1)
+    torch.testing.assert_close(sets.x["mnist"], torch.from_numpy(images[:30]).flatten(1) / 255)
+    assert torch.equal(sets.y, torch.from_numpy(labels[:30]).long())
+    for name in ("fashion-mnist", "kmnist", "uniform-in-range", "gaussian-in-range"):
+        assert 0 <= float(sets.x[name].min()) < float(sets.x[name].max()) <= 1
+    assert set(sets.x["rademacher"].unique().tolist()) == {-0.5, 0.5}
+    assert set(sets.x["rademacher-in-range"].unique().tolist()) == {0.0, 1.0}
+    assert float(sets.x["gaussian"].std()) == pytest.approx(1, abs=0.02)
+
+
+def test_cifar10_is_standardised_by_its_training_images(cifar10):
+    sets = load_sets("cifar10", cifar10, CPU, Portions(), verify=False)
+    pixels = sets.images.double() / 255
+    torch.testing.assert_close(sets.mean.double(), pixels.mean((0, 2, 3)), atol=1e-6, rtol=0)
+    torch.testing.assert_close(sets.std.double(), pixels.std((0, 2, 3), correction=0), atol=1e-6, rtol=0)
+    expected = (sets.shown["svhn"].double() / 255 - sets.mean[:, None, None]) / sets.std[:, None, None]
+    torch.testing.assert_close(sets.x["svhn"], expected.flatten(1).float(), atol=1e-5, rtol=1e-5)
+    white = (1 - sets.mean[0]) / sets.std[0]
+    assert float(sets.x["uniform-in-range"][:, :1024].max()) == pytest.approx(float(white), rel=1e-2)
+    assert float(sets.x["uniform"].max()) < 0.5
+
+
+def test_the_context_is_of_the_training_images(mnist):
+    sets = load_sets("mnist", mnist, CPU, Portions(num_train=50, num_context=12), verify=False)
+    assert (len(sets.images), sets.context.x.shape, sets.context.y.shape) == (50, (12, 784), (12, 1))
+    known = {tuple(x.tolist()): int(y) for x, y in zip(sets.images.flatten(1), sets.labels, strict=True)}
+    for x, y in zip(sets.context.x, sets.context.y, strict=True):
+        assert known[tuple((255 * x).round().int().tolist())] == int(y)
+
+
+def test_settings_are_chosen_without_the_test_files(tmp_path):
+    directory = write_mnist(tmp_path)
+    for path in directory.rglob("t10k*"):
+        path.unlink()
+    portions = Portions("held-out", num_held_out=30, num_context=5)
+    sets = load_sets("mnist", directory, CPU, portions, verify=False)
+    assert list(sets.x) == ["mnist-held-out", "shuffled", *NOISES]
+    assert (len(sets.images), len(sets.y)) == (50, 30)
+    learned = {tuple(x.tolist()) for x in sets.images.flatten(1)}
+    assert not any(tuple(x.tolist()) in learned for x in sets.shown["mnist-held-out"].flatten(1))
+    own, shuffled = sets.shown["mnist-held-out"], sets.shown["shuffled"]
+    assert not torch.equal(own, shuffled)
+    assert torch.equal(own.flatten(1).sort(1).values, shuffled.flatten(1).sort(1).values)
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not os.environ.get("DSVNP_DATA"), reason="DSVNP_DATA names no data directory")
+@pytest.mark.parametrize(
+    ("domain", "size", "mean"), [("mnist", 60_000, [0.1307]), ("cifar10", 50_000, [0.4914, 0.4822, 0.4465])]
+)
+def test_real_sets_have_their_published_statistics(domain, size, mean):
+    sets = load_sets(domain, None, CPU, Portions())
+    assert len(sets.images) == size
+    assert all(len(x) == 10_000 for x in sets.x.values())
+    pixels = [float(channel.double().mean()) / 255 for channel in sets.images.unbind(1)]
+    assert pixels == pytest.approx(mean, abs=1e-4)
+
+
+# --- the selection ---
+
+
+def test_the_selection_writes_every_cell_and_goes_on(tmp_path, mnist, monkeypatch):
+    place = Workplace(tmp_path / "cells", CPU, Console(file=io.StringIO(), width=200), mnist)
+    common = {"preset": "smoke", "verify": False, "recipe": "paper"}
+    cells = [{"beta_local": 3.0}, {"model": "nn", "seed": 4}, {"recipe": "strong"}]
+    out = tmp_path / "selection.jsonl"
+    done = select(cells, out, place, **common)
+    assert [entry["cell"] for entry in done] == cells
+    assert [json.loads(line) for line in out.read_text().splitlines()] == done
+    for entry in done:
+        assert {key.split()[0] for key in entry["scores"]} == {"mnist-held-out", "shuffled", *NOISES}
+        assert 0 <= entry["scores"]["mnist-held-out accuracy"] <= 1
+    monkeypatch.setattr(ImagesExperiment, "run_unit", None)  # nothing is left to run
+    assert select(cells, out, place, **common) == done
+
+
+def test_the_selection_changes_only_what_its_cell_says(tmp_path, mnist, monkeypatch):
+    runs = []
+
+    def run_unit(self, label, seeds, place):
+        runs.append((self, label, seeds))
+        return UnitResult(label, tuple(seeds), ())
+
+    monkeypatch.setattr(ImagesExperiment, "run_unit", run_unit)
+    place = Workplace(tmp_path, CPU, Console(file=io.StringIO()), mnist)
+    select(GRIDS["cifar10"] + [{"model": "nn", "seed": 4}], tmp_path / "out.jsonl", place)
+    assert [label for _, label, _ in runs] == ["dsvnp-strong"] * len(GRIDS["cifar10"]) + ["nn"]
+    assert all(made.judged_on == "held-out" and made.num_held_out == 5000 for made, _, _ in runs)
+    assert runs[0][0].recipe_of("dsvnp-strong").beta_local == 0.1
+    assert runs[0][0].num_epochs == 20
+    assert (runs[-1][0], runs[-1][2]) == (
+        make_experiment(ImagesExperiment, "paper", judged_on="held-out", models=("nn",)),
+        [4],
+    )
