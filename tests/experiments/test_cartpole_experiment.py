@@ -25,7 +25,7 @@ from dsvnp.objectives import Objective
 from dsvnp.predictive import GaussianPredictive
 
 CPU = torch.device("cpu")
-LABELS = ["cnp", "np", "attnnp", "dsvnp", "dsvnp-tuned", "oracle-average"]
+LABELS = ["cnp", "np", "attnnp", "dsvnp", "np-annealed", "dsvnp-tuned", "oracle-average"]
 SMALL = {"num_trajectories": 20, "num_points": 40, "max_context": 20, "dim_hidden": 8}
 
 
@@ -154,6 +154,8 @@ def test_the_tuned_variant_has_settings_of_its_own():
     assert settings.objective == Objective(7.0, anneal="linear", anneal_steps=9, num_global=2, num_local=3)
     assert made.settings("np", made.choices("np")).objective == Objective(5.0)
     assert made.architecture(made.choices("dsvnp-tuned")).dim_lat == 16
+    annealed = made.choices("np-annealed")
+    assert annealed == made.choices("np")._replace(anneal_steps=9)
 
 
 def test_the_papers_architecture_and_length():

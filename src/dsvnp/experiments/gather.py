@@ -1,0 +1,66 @@
+"""Runs of one experiment made in several places, put together into one folder.
+
+    python -m dsvnp.experiments.gather OUT RUN [RUN …]
+
+Models that were run apart (on several machines, or side by side on one GPU) leave a `units.json` each. This writes
+their joint `units.json`, `results.json` and figures; with a single RUN it draws its figures anew.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dsvnp.experiments import EXPERIMENTS
+from dsvnp.experiments.base import Experiment, UnitResult, load_units, write_results
+from dsvnp.naming import lookup
+
+
+def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
+    """Write what the runs hold together into `out`, and return the figures' paths.
+
+    Raises:
+        ValueError: if the runs differ in a setting other than models and seeds, or in a unit that they share.
+    """
+    experiment = joint_experiment(runs)
+    units: dict[tuple[str, int], UnitResult] = {}
+    for run in runs:
+        for unit in load_units(experiment, run, resume=True):
+            for seed in unit.seeds:  # a reference that learns nothing is the same in each run
+                known = units.setdefault((unit.model, seed), unit)
+                if known.measurements != unit.measurements:
+                    raise ValueError(
+                        f"{run} has another {unit.model} with seed {seed}; leave one of them out"
+                    )
+    labels = experiment.labels()
+    found = list({id(unit): unit for unit in units.values()}.values())
+    found.sort(key=lambda unit: (labels.index(unit.model), unit.seeds))
+    out.mkdir(parents=True, exist_ok=True)
+    write_results(experiment, found, out)
+    return experiment.draw(found, out)
+
+
+def joint_experiment(runs: Sequence[Path]) -> Experiment:
+    """The experiment of the first run, with the models and seeds of all of them."""
+    records = [json.loads((run / "units.json").read_text(encoding="utf-8")) for run in runs]
+    kind = lookup(records[0]["experiment"], EXPERIMENTS, "experiment")
+    configs = [record["config"] for record in records]
+    found = dict.fromkeys(model for config in configs for model in config["models"])
+    models = sorted(found, key=[*kind.models, *found].index)  # in the order in which one run has them
+    num_seeds = max(config["num_seeds"] for config in configs)
+    return kind(**_tuples(configs[0] | {"models": models, "num_seeds": num_seeds}))
+
+
+def _tuples(data: Any) -> Any:
+    """Turn the lists that JSON gives back into the tuples that settings are made of."""
+    if isinstance(data, dict):
+        return {name: _tuples(value) for name, value in data.items()}
+    return tuple(_tuples(value) for value in data) if isinstance(data, list) else data
+
+
+if __name__ == "__main__":
+    for figure in gather(Path(sys.argv[1]), [Path(run) for run in sys.argv[2:]]):
+        print(figure)

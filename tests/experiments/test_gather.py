@@ -1,0 +1,65 @@
+"""Runs made apart and put together say what one run says."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from dsvnp.experiments.base import Workplace, make_experiment, run
+from dsvnp.experiments.gather import gather
+from dsvnp.experiments.toy import ToyExperiment
+
+
+def toy_run(out: Path, models: tuple[str, ...], **changes) -> Path:
+    tiny = {"num_steps": 2, "num_global": 2, "gp_steps": 2, "decoder": (8,)} | changes
+    made = make_experiment(ToyExperiment, "smoke", models=models, **tiny)
+    run(made, Workplace(out, torch.device("cpu"), Console(quiet=True)))
+    return out
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    return {name: toy_run(root / name, tuple(name.split("+"))) for name in ("dsvnp", "cnp", "cnp+dsvnp")}
+
+
+def results(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_runs_apart_are_as_one_run_whatever_their_order(runs, tmp_path):
+    figures = gather(tmp_path / "apart", [runs["dsvnp"], runs["cnp"]])
+    assert [path.name for path in figures] == ["functions.svg"]
+    assert all(path.is_file() for path in figures)
+    gather(tmp_path / "one", [runs["cnp+dsvnp"]])
+    assert results(tmp_path / "apart") == results(tmp_path / "one")
+
+
+def test_one_run_is_drawn_anew(runs, tmp_path):
+    gather(tmp_path, [runs["cnp+dsvnp"]])
+    new, old = results(tmp_path), results(runs["cnp+dsvnp"])
+    assert new["config"] == old["config"]
+    for row, expected in zip(new["rows"], old["rows"], strict=True):
+        assert row["seeds"] == expected["seeds"]
+        assert (row["model"], row["split"]) == (expected["model"], expected["split"])
+        assert row["std"] == pytest.approx(expected["std"], rel=1e-3)  # units.json keeps six digits
+
+
+def test_runs_of_other_settings_are_refused(runs, tmp_path):
+    other = toy_run(tmp_path / "other", ("np",), num_steps=3)
+    with pytest.raises(ValueError, match="num_steps = 3, not 2"):
+        gather(tmp_path / "new", [runs["cnp"], other])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_shared_unit_must_agree(runs, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    gp = next(unit for unit in record["units"] if unit["model"] == "gp")
+    gp["measurements"][0]["values"][1] += 1
+    (other / "units.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="has another gp with seed 0"):
+        gather(tmp_path / "new", [runs["cnp"], other])
