@@ -26,6 +26,7 @@ from dsvnp.experiments.multioutput_folds import PUBLISHED, Split, load_rows, mak
 from dsvnp.experiments.multioutput_gp import SparseGP, measure_gp
 from dsvnp.experiments.multioutput_measures import Measured, collect, measure_net
 from dsvnp.experiments.multioutput_study import write_study
+from dsvnp.experiments.toy import has_gpytorch
 from dsvnp.models import Architecture, make_model
 from dsvnp.naming import lookup
 from dsvnp.training import Settings
@@ -162,7 +163,8 @@ class MultiOutputExperiment(Experiment):
         """For each data set the baselines, then the models by each recipe."""
         suffixes = {"paper": "", **{name: f"-{name}" for name in RECIPES if name != "paper"}}
         names = [f"{model}{suffixes[recipe]}" for recipe in self.recipe.split(",") for model in self.models]
-        return [f"{name}@{dataset}" for dataset in self.datasets for name in (*self.baselines, *names)]
+        baselines = [name for name in self.baselines if name != SPARSE_GP or has_gpytorch()]
+        return [f"{name}@{dataset}" for dataset in self.datasets for name in (*baselines, *names)]
 
     def paper_figure(self, model: str, m: Measurement) -> tuple[float | None, float | None]:
         """Beside the paper's recipe only, and in the unit that it is taken to be in."""
@@ -202,6 +204,10 @@ class MultiOutputExperiment(Experiment):
     def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train or fit on each split, then measure."""
         name, _, dataset = model.partition("@")
+        if model == self.labels()[0] and SPARSE_GP in self.baselines and not has_gpytorch():
+            place.console.print(
+                "The sparse GP is left out: GPyTorch is not installed (pip install 'dsvnp\\[gp]')."
+            )
         table = load_rows(dataset, place.data_dir, self.max_rows, self.verify)
         splits = [make_split(table, seed, self.held_out, self.num_context, place.device) for seed in seeds]
         if name in REGRESSORS:
