@@ -41,12 +41,15 @@ def results(tmp_path) -> Path:
 
 
 def test_a_line_a_quantity_and_a_column_a_model_with_the_papers_in_brackets(results):
-    assert block(results, "results").splitlines() == [
-        "|  | NN | CNP | DSVNP |",
-        "| --- | --- | --- | --- |",
-        "| Curves, interpolation: NLL | – | −0.850 ± 0.071 (−0.802) | **−1.050 ± 0.071 (−0.97)** |",
-        "| the same, wider networks | – | – | −1.300 (−0.97) |",
-        "| Water Quality: MSE, unit variance | 0.900 | – | – |",
+    key, blank, *table = block(results, "results").splitlines()
+    assert key.endswith("the best of a line is bold.")
+    assert blank == ""
+    assert table == [
+        "|  | NN | CNP | DSVNP | seeds |",
+        "| --- | --- | --- | --- | --- |",
+        "| Curves, interpolation: NLL ↓ | – | −0.850 ± 0.071 (−0.802) | **−1.050 ± 0.071 (−0.97)** | 2 |",
+        "| … wider networks ↓ | – | – | −1.300 (−0.97) | 1 |",
+        "| Water Quality: MSE, unit variance ↓ | 0.900 | – | – | 1 |",
     ]
 
 
@@ -67,7 +70,7 @@ def test_speed_comes_from_the_benchmark(results):
         }
         | {"ms_per_model_step": ms, "size": "width 128", "precision": precision, "clip_norm": clip}
         for library, how, device, replicas, ms, precision, clip in (
-            ("dsvnp", "eager", "cuda", 1, 9.0, "tf32", None),
+            ("dsvnp", "eager", "cuda", 1, 9.0, None, None),
             ("dsvnp", "compiled and captured", "cuda", 1, 0.25612, "tf32", None),
             ("dsvnp", "compiled and captured", "cuda", 10, 0.05593, "tf32", None),
             ("dsvnp", "compiled and captured", "cuda", 1, 0.1, "tf32", 1.0),
@@ -79,8 +82,8 @@ def test_speed_comes_from_the_benchmark(results):
     file = {"machine": {"device": "NVIDIA H200"}, "rows": rows}
     (results / "speed" / "h200.json").write_text(json.dumps(file), encoding="utf-8")
     assert block(results, "speed").splitlines()[2:] == [
-        "| NP | H200 | width 128 | 0.256 | 0.0559 | 25.8 |",
-        "| NP float32 | H200 | width 128 | 0.7 | – | – |",
+        "| NP | H200 | width 128 | 9 | 0.256 | 0.0559 | 25.8 |",
+        "| NP float32 | H200 | width 128 | – | 0.7 | – | – |",
     ]
 
 
@@ -100,7 +103,7 @@ def test_the_report_rebuilds_the_readme_beside_its_folder(results):
     assert readme not in write_report(results)
     readme.write_text(BLOCKS.format("results"), encoding="utf-8")
     assert write_report(results)[-1] == readme
-    assert "| Curves, interpolation: NLL |" in readme.read_text(encoding="utf-8")
+    assert "| Curves, interpolation: NLL ↓ |" in readme.read_text(encoding="utf-8")
 
 
 REMEDY = "run `dsvnp report results` and commit what it writes"

@@ -177,3 +177,30 @@ def lines_figure(
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
     return path
+
+
+def dots_figure(panels: Sequence[tuple[str, str, Mapping[str, Sequence[float]]]], path: Path) -> Path:
+    """Draw a line of dots a model, one for each seed, with their mean; plots lie beside each other.
+
+    Args:
+        panels: for each plot its title, the name of its axis, and the values by model.
+        path: where to save; the ending decides the format.
+    """
+    rows = max(len(values) for _, _, values in panels)
+    with house_style():
+        figure = Figure(figsize=(4.4 * len(panels), 0.8 + 0.24 * rows), layout="constrained")
+        for axes, (title, axis, values) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
+            for height, (model, seeds) in enumerate(values.items()):
+                colour = colour_of(model)
+                axes.plot(seeds, [height] * len(seeds), "o", color=colour, markersize=3, alpha=0.5)
+                axes.plot(
+                    sum(seeds) / len(seeds), height, "|", color=colour, markersize=12, markeredgewidth=2
+                )
+            axes.set_yticks(range(len(values)), [text_of(model) for model in values])
+            axes.invert_yaxis()
+            axes.set(title=title, xlabel=axis)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+    return path

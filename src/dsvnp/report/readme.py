@@ -22,6 +22,11 @@ from dsvnp.report.tables import Cell, Table, tables_of
 from dsvnp.report.words import goal_of
 
 BLOCK = re.compile(r"(<!-- dsvnp report (\S+): (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+ARROWS: dict[str | float | None, str] = {"lower": "↓", "higher": "↑"}
+KEY = (
+    "Mean ± standard deviation over seeds, on unseen data; in brackets the paper's figure. ↓ lower is better, "
+    "↑ higher; the best of a line is bold."
+)
 MODELS = ("nn", "mc-dropout", "cnp", "np", "attnnp", "dsvnp")
 
 
@@ -48,32 +53,32 @@ class Line(NamedTuple):
 LINES = {
     "curves": (
         Line("Curves, interpolation: NLL", "curves", "nll", "inter-P-max"),
-        Line("the same, wider networks", "curves", "nll", "inter-P-max", variant="-wide"),
+        Line("… wider networks", "curves", "nll", "inter-P-max", variant="-wide"),
         Line("Curves, extrapolation: NLL", "curves", "nll", "extra-P-max"),
-        Line("the same, wider networks", "curves", "nll", "extra-P-max", variant="-wide"),
+        Line("… wider networks", "curves", "nll", "extra-P-max", variant="-wide"),
     ),
     "cartpole": (
         Line("Cart-Pole: NLL", "cartpole", "nll", "test-P"),
-        Line("the same, tuned", "cartpole", "nll", "test-P", variant="-tuned"),
+        Line("… tuned", "cartpole", "nll", "test-P", variant="-tuned"),
         Line("Cart-Pole: MSE", "cartpole", "mse", "test-P"),
-        Line("the same, tuned", "cartpole", "mse", "test-P", variant="-tuned"),
+        Line("… tuned", "cartpole", "mse", "test-P", variant="-tuned"),
     ),
     "multioutput": (
         Line("SARCOS: MSE, unit variance", "sarcos", "mse", "test", "standard"),
-        Line("the same, strong recipe", "sarcos", "mse", "test", "standard", "-strong"),
+        Line("… strong recipe", "sarcos", "mse", "test", "standard", "-strong"),
         Line("Water Quality: MSE, unit variance", "wq", "mse", "test", "standard"),
-        Line("the same, strong recipe", "wq", "mse", "test", "standard", "-strong"),
+        Line("… strong recipe", "wq", "mse", "test", "standard", "-strong"),
         Line("SCM20d: MSE, unit variance", "scm20d", "mse", "test", "standard"),
-        Line("the same, strong recipe", "scm20d", "mse", "test", "standard", "-strong"),
+        Line("… strong recipe", "scm20d", "mse", "test", "standard", "-strong"),
     ),
     "images": (
         Line("MNIST: accuracy", "mnist", "accuracy", "test"),
         Line("MNIST or Fashion-MNIST: AUROC", "fashion-mnist", "auroc", "test"),
         Line("MNIST or KMNIST: AUROC", "kmnist", "auroc", "test"),
         Line("CIFAR-10: accuracy", "cifar10", "accuracy", "test"),
-        Line("the same, strong recipe", "cifar10", "accuracy", "test", variant="-strong"),
+        Line("… strong recipe", "cifar10", "accuracy", "test", variant="-strong"),
         Line("CIFAR-10 or SVHN: AUROC", "svhn", "auroc", "test"),
-        Line("the same, strong recipe", "svhn", "auroc", "test", variant="-strong"),
+        Line("… strong recipe", "svhn", "auroc", "test", variant="-strong"),
     ),
 }
 
@@ -108,17 +113,14 @@ def rebuilt(text: str, report: Report) -> tuple[str, int]:
 def results_block(report: Report) -> str:
     """One table of the paper's experiments, a line a quantity and a column a model."""
     lines = [
-        (line.title, cells)
-        for run in report.runs
-        for line in LINES.get(run.experiment, ())
-        if any(cells := tuple(_cells(run, line)))
+        found for run in report.runs for line in LINES.get(run.experiment, ()) if (found := _line(run, line))
     ]
     if not lines:
         return ""
     shown = [place for place in range(len(MODELS)) if any(cells[place] for _, cells in lines)]
-    rows = tuple((title, tuple(cells[place] for place in shown)) for title, cells in lines)
-    columns = ("", *(text_of(MODELS[place]) for place in shown))
-    return markdown_table(Table("", "", columns, rows, models=False), heading=False)
+    rows = tuple((title, (*(cells[place] for place in shown), cells[-1])) for title, cells in lines)
+    columns = ("", *(text_of(MODELS[place]) for place in shown), "seeds")
+    return f"{KEY}\n\n" + markdown_table(Table("", "", columns, rows, models=False), heading=False)
 
 
 def pictures_block(experiment: str, name: str) -> Callable[[Report], str]:
@@ -163,8 +165,8 @@ BLOCKS: Mapping[str, Callable[[Report], str]] = {
 }
 
 
-def _cells(run: Run, line: Line) -> list[Cell | None]:
-    """Ours with the paper's in brackets, a cell a model; the best is bold."""
+def _line(run: Run, line: Line) -> tuple[str, tuple[Cell | None, ...]] | None:
+    """A quantity with what is good, a cell a model (ours with the paper's in brackets), and the number of seeds."""
     rows: dict[str, Mapping[str, Any]] = {
         row["model"]: row
         for row in run.rows
@@ -174,9 +176,14 @@ def _cells(run: Run, line: Line) -> list[Cell | None]:
     }
     found = [rows.get(f"{model}{line.variant}") for model in MODELS]
     known = [row for row in found if row is not None and row["mean"] is not None]
-    goal = goal_of(known[0], run) if len(known) > 1 else None
-    best = min(known, key=lambda row: distance(row["mean"], goal)) if goal is not None else None
-    return [_cell(row, row is best) for row in found]
+    if not known:
+        return None
+    goal = goal_of(known[0], run)
+    best = min(known, key=lambda row: distance(row["mean"], goal)) if goal and len(known) > 1 else None
+    cells = [_cell(row, row is best) for row in found]
+    seeds = sorted({len(row["seeds"]) for row in known})
+    title = f"{line.title} {ARROWS.get(goal, '')}".strip()
+    return title, (*cells, Cell("–".join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))))
 
 
 def _cell(row: Mapping[str, Any] | None, best: bool) -> Cell | None:

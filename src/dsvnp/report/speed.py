@@ -11,17 +11,17 @@ PEER = "neuralprocesses"
 MODELS = ("np", "cnp", "attnnp", "dsvnp")
 SIZES = {"peer's size": "three layers of width 128 on either side", "width 128": "width 128"}
 CAPTION = (
-    "A training step of 16 functions with 50 + 50 points, in milliseconds per model, by way of what is the default on "
-    "each machine: on a GPU compiled and captured as one graph, in TF32 unless it says float32; on a CPU plain. "
-    "Each machine's figures come from one run."
+    "A training step of 16 functions with 50 + 50 points, in milliseconds per model, by what is the default on each "
+    "machine: on a GPU compiled and captured as one graph, in TF32 unless it says float32; on a CPU neither. “Plain "
+    "loop” is one model with autograd and torch's Adam. Each machine's figures come from one run."
 )
 Row = Mapping[str, Any]
 
 
 def speed_table(files: Sequence[Mapping[str, Any]]) -> Table:
-    """A row for each model and machine: alone, ten at once, and the peer's."""
+    """A row for each model and machine: a plain loop, our step alone and ten at once, and the peer's."""
     lines = tuple(line for file in files for line in _lines(file))
-    columns = ("model", "machine", "layers", "one model", "per model, 10 at once", PEER)
+    columns = ("model", "machine", "layers", "plain loop", "one model", "per model, 10 at once", PEER)
     return Table("Speed", CAPTION, columns, lines)
 
 
@@ -36,9 +36,11 @@ def _lines(file: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Cell | None, ..
             same = [row for row in ours if row.get("precision") == precision]
             cells = [_time(same, replicas) for replicas in (1, 10)]
             odd = precision == "float32" and same[0]["device"] == "cuda"
-            other = Cell(_digits(peer[0])) if peer and not odd else None
+            plain = [row for row in ours if row["how"] == "eager"]
+            loop, other = (Cell(_digits(found[0])) if found and not odd else None for found in (plain, peer))
             label = f"{model}-float32" if odd else model
-            yield label, (Cell(machine), Cell(SIZES.get(same[0]["size"], same[0]["size"])), *cells, other)
+            size = SIZES.get(same[0]["size"], same[0]["size"])
+            yield label, (Cell(machine), Cell(size), loop, *cells, other)
 
 
 def _time(rows: Sequence[Row], replicas: int) -> Cell | None:
