@@ -187,6 +187,13 @@ def test_weights_are_annealed():
     assert (local.item(), glob.item()) == (500.0, 1.0)
 
 
+def test_the_local_weight_may_hold_while_the_global_one_rises():
+    objective = Objective(anneal="linear", anneal_steps=10, anneal_local=False)
+    weights = objective.weights(Weights(3.0, 5.0), torch.tensor(2), torch.zeros(2))
+    assert float(weights.beta_local) == 3.0
+    assert float(weights.beta_global) == pytest.approx(1.0)
+
+
 def test_a_constrained_term_is_weighed_by_its_multiplier_and_not_annealed():
     multipliers = torch.tensor([2.0, 3.0]).log()
     settings = {"anneal": "linear", "anneal_steps": 10}

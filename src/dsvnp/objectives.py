@@ -141,6 +141,7 @@ class Objective:
         anneal: "none"; "linear", from 0 to the full weights over `anneal_steps`; "cyclic", the same again and
             again with that period, ramping for its first half.
         anneal_steps: length of the ramp or of the cycle.
+        anneal_local: anneal β_local as well, or hold it from the start and anneal β_global alone.
         epsilon_local: bound on the local KL per point (ε_L of Eq. 18); its weight is then learned.
         epsilon_global: bound on the global KL per task (ε_G of Eq. 18), likewise.
         multiplier_rate: step size of the multipliers, in log space.
@@ -153,6 +154,7 @@ class Objective:
     beta_global: float = 1.0
     anneal: str = "none"
     anneal_steps: int = 0
+    anneal_local: bool = True
     epsilon_local: float | None = None
     epsilon_global: float | None = None
     multiplier_rate: float = 1e-2
@@ -190,7 +192,8 @@ class Objective:
         """
         ramp = annealing(self.anneal, self.anneal_steps, step)
         multipliers = log_multipliers.exp()
-        local = base.beta_local * ramp if self.epsilon_local is None else multipliers[0]
+        local = base.beta_local * (ramp if self.anneal_local else 1)
+        local = local if self.epsilon_local is None else multipliers[0]
         glob = base.beta_global * ramp if self.epsilon_global is None else multipliers[1]
         return Weights(local, glob)
 

@@ -5,7 +5,15 @@ import torch
 from matplotlib.figure import Figure
 
 from dsvnp.predictive import GaussianPredictive
-from dsvnp.report.figures import Line, Panel, draw_lines, draw_panel, functions_figure, lines_figure
+from dsvnp.report.figures import (
+    Line,
+    Panel,
+    dots_figure,
+    draw_lines,
+    draw_panel,
+    functions_figure,
+    lines_figure,
+)
 from dsvnp.report.style import COLOURS, INK, base_name, colour_of, text_of
 
 X = torch.linspace(0, 1, 50)
@@ -74,3 +82,14 @@ def test_a_figure_is_written_where_asked(tmp_path):
 def test_a_label_has_a_model_a_text_and_a_colour(label, base, text):
     assert (base_name(label), text_of(label)) == (base, text)
     assert colour_of(label) == COLOURS.get(base, INK)
+
+
+def test_dots_are_the_seeds_and_a_bar_their_mean(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path: figures.append(figure))
+    dots_figure([("one", "NLL", {"np": [1.0, 2.0, 6.0], "dsvnp-exp": [0.5]})], tmp_path / "dots.svg")
+    (axes,) = figures[0].axes
+    assert [list(line.get_xdata()) for line in axes.lines] == [[1.0, 2.0, 6.0], [3.0], [0.5], [0.5]]
+    assert [set(line.get_ydata()) for line in axes.lines] == [{0}, {0}, {1}, {1}]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["NP", "DSVNP exp"]
+    assert [line.get_color() for line in axes.lines] == [COLOURS["np"]] * 2 + [COLOURS["dsvnp"]] * 2

@@ -172,6 +172,14 @@ class Experiment(ABC):
         )
         return train(fleet, place.out / "checkpoints" / name, validation, reporter)
 
+    @staticmethod
+    def training_log(label: str, seeds: Sequence[int], place: Workplace) -> dict[str, list[Any]]:
+        """The terms of the bound during training, from a fleet's log: the steps, and at each a value a seed."""
+        log = place.out / "logs" / f"{label}-seeds-{seeds[0]}-{seeds[-1]}.jsonl"
+        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        terms = ("step", "log_likelihood", "kl_local", "kl_global")
+        return {term: [line[term] for line in lines] for term in terms}
+
 
 def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
     """Run what is missing of an experiment, and write `results.json` and the figures.

@@ -8,7 +8,6 @@ NP whose divergence is annealed as long as that DSVNP's: is it the annealing or 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,8 +29,9 @@ from dsvnp.experiments.cartpole_measures import (
     measure_oracle,
     predict,
 )
+from dsvnp.experiments.change import NO_CHANGE, Change
 from dsvnp.metrics import nll
-from dsvnp.models import Architecture, make_model
+from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.objectives import Objective
 from dsvnp.training import Schedule, Settings
 
@@ -217,33 +217,57 @@ class CartPoleExperiment(Experiment):
 
     def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train, then measure on the same test environments for all."""
-        sizes = (self.num_trajectories, self.max_context, self.num_rollouts, self.num_contexts)
-        data = Unseen.draw(*sizes, torch.Generator(place.device).manual_seed(2_000_000))
+        data = self.unseen(place.device)
         if model == ORACLE:
             return UnitResult(model, tuple(seeds), *measure_oracle(data, TRAIN_ENVIRONMENTS, len(seeds)))
-        name, choices = model.split("-")[0], self.choices(model)
+        choices = self.choices(model)
+        nets = self._train(model, choices, seeds, place)
         draws = choices.num_global, choices.num_local
+        measurements, extras = measure(nets, data, draws, self.num_particles)
+        extras["training"] = self.training_log(model, seeds, place)
+        return UnitResult(model, tuple(seeds), measurements, extras)
+
+    def ablate(self, label: str, change: Change, seeds: Sequence[int], place: Workplace) -> UnitResult:
+        """Train a model with a change, and measure it."""
+        choices = self.choices(label.split("-")[0])
+        nets = self._train(label, choices, seeds, place, change)
+        draws = choices.num_global, choices.num_local
+        measurements, _ = measure(nets, self.unseen(place.device), draws, self.num_particles)
+        return UnitResult(
+            label, tuple(seeds), measurements, {"training": self.training_log(label, seeds, place)}
+        )
+
+    def unseen(self, device: torch.device) -> Unseen:
+        """What every model is measured on."""
+        sizes = (self.num_trajectories, self.max_context, self.num_rollouts, self.num_contexts)
+        return Unseen.draw(*sizes, torch.Generator(device).manual_seed(2_000_000))
+
+    def _train(
+        self,
+        label: str,
+        choices: Choices,
+        seeds: Sequence[int],
+        place: Workplace,
+        change: Change = NO_CHANGE,
+    ) -> list[NeuralProcess]:
+        """Train replicas of a model; of AttnNP those are returned that did best on held-out trajectories."""
+        name, draws = label.split("-")[0], (choices.num_global, choices.num_local)
+        arch, settings = change.apply(self.architecture(choices), self.settings(name, choices))
         train, held_out = self.training_data(place.device)
         generator = torch.Generator(place.device).manual_seed(1_000_001)
         task = held_out_task(train, held_out, self.max_context, generator)
         fleet = self.fleet(
-            model,
-            partial(make_model, name, self.architecture(choices)),
+            label,
+            partial(make_model, name, arch),
             CartPoleTasks(train, self.num_points, 1, self.max_context),
             seeds,
-            self.settings(name, choices),
+            settings,
             place,
             lambda fleet: torch.stack(
                 [nll(predict(fleet.replica(row), task, draws), task) for row in range(len(seeds))]
             ),
         )
-        nets = [fleet.replica(row, best=name == "attnnp") for row in range(len(seeds))]
-        measurements, extras = measure(nets, data, draws, self.num_particles)
-        log = place.out / "logs" / f"{model}-seeds-{seeds[0]}-{seeds[-1]}.jsonl"
-        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-        terms = ("step", "log_likelihood", "kl_local", "kl_global")
-        extras["training"] = {term: [line[term] for line in lines] for term in terms}
-        return UnitResult(model, tuple(seeds), measurements, extras)
+        return [fleet.replica(row, best=name == "attnnp") for row in range(len(seeds))]
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         """What context buys, one roll-out, and the error and coverage of all roll-outs."""

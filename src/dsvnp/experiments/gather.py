@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +45,33 @@ def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
 
 
 def joint_experiment(runs: Sequence[Path]) -> Experiment:
-    """The experiment of the first run, with the models and seeds of all of them."""
+    """The experiment of the first run, with what all of them have of the settings that may be added to."""
     records = [json.loads((run / "units.json").read_text(encoding="utf-8")) for run in runs]
     kind = lookup(records[0]["experiment"], EXPERIMENTS, "experiment")
     configs = [record["config"] for record in records]
-    found = dict.fromkeys(model for config in configs for model in config["models"])
-    models = sorted(found, key=[*kind.models, *found].index)  # in the order in which one run has them
-    num_seeds = max(config["num_seeds"] for config in configs)
-    return kind(**_tuples(configs[0] | {"models": models, "num_seeds": num_seeds}))
+    joint = dict(configs[0])
+    for name in kind.extendable:
+        values = [config[name] for config in configs]
+        if not isinstance(values[0], list):
+            joint[name] = max(values)
+            continue
+        found = dict.fromkeys(item for value in values for item in value)
+        joint[name] = sorted(found, key=[*getattr(kind, name), *found].index)  # in the order of a single run
+    return rebuild(kind, joint)
+
+
+def rebuild(kind: type[Experiment], config: dict[str, Any]) -> Experiment:
+    """An experiment from its settings as JSON holds them; settings may be those of other experiments."""
+    nested = {f.name: f.default_factory for f in fields(kind) if f.default_factory is not MISSING}
+    settings: dict[str, Any] = {
+        name: rebuild(type(nested[name]()), value) if name in nested else _tuples(value)
+        for name, value in config.items()
+    }
+    return kind(**settings)
 
 
 def _tuples(data: Any) -> Any:
     """Turn the lists that JSON gives back into the tuples that settings are made of."""
-    if isinstance(data, dict):
-        return {name: _tuples(value) for name, value in data.items()}
     return tuple(_tuples(value) for value in data) if isinstance(data, list) else data
 
 
