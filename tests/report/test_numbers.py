@@ -55,6 +55,7 @@ def test_mean_and_spread(values, text):
         ([1.0, 1.1, 1.2], False),
         ([1.0, 1.0, 1.0, 1.00001], False),  # far in standard deviations, but it reads the same
         ([1.0, 9.0], False),  # of two, mean and median are one
+        ([0.0, 1.0, 1.0], False),  # yes and no have no median worth a line
         ([1.0, None, 2.0], False),
     ],
 )

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from made_runs import SVG, row, write_run
 
-from dsvnp.report.contents import Report
+from dsvnp.report.contents import Report, settings_of
 from dsvnp.report.page import picture_width, write_report
 from dsvnp.report.style import COLOURS
 
@@ -120,3 +120,19 @@ def test_nothing_to_report_is_said(tmp_path, name, message):
 )
 def test_width_of_a_picture(svg, width):
     assert picture_width(svg.encode()) == width
+
+
+def test_settings_inside_settings_are_named_with_a_dot():
+    config = {
+        "models": ["cnp", "np"],
+        "curves": {"num_steps": 5, "decoder": [128]},
+        "rate": 0.1,
+        "none": None,
+    }
+    assert settings_of(config) == {
+        "models": "cnp, np",
+        "curves.num_steps": "5",
+        "curves.decoder": "128",
+        "rate": "0.1",
+        "none": "None",
+    }

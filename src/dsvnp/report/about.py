@@ -90,7 +90,8 @@ EXPERIMENTS: dict[str, About] = {
             "which points it counts, so its figure stands beside all points (J) and those outside the context (P).",
             "“oracle-average” knows the mechanics exactly but not the configuration: below its error a model "
             "identifies the system.",
-            "“DSVNP tuned” has its β_local, annealing, draws and sizes chosen on held-out training trajectories.",
+            "“DSVNP tuned” has its β_local, annealing, draws and sizes chosen on held-out training trajectories; “NP "
+            "annealed” shares its annealing, to tell what that alone does.",
         ),
         {
             "by-context": "NLL and squared error on unseen configurations against the number of context transitions.",

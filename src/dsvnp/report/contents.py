@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +50,12 @@ def anchor(run: Run, report: Report) -> str:
     return re.sub(r"[^a-z0-9]+", "-", f"run-{run.experiment if inner == '.' else inner}".lower()).strip("-")
 
 
-def setting(value: Any) -> str:
-    """A setting as a reader writes it."""
-    return ", ".join(map(setting, value)) if isinstance(value, list) else str(value)
+def settings_of(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Settings as a reader writes them; those of an experiment inside another are named with a dot."""
+    out: dict[str, str] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            out |= settings_of(value, f"{prefix}{name}.")
+        else:
+            out[f"{prefix}{name}"] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return out

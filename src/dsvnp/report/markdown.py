@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsvnp.report.about import about, figures_of
-from dsvnp.report.contents import LEDE, TITLE, Report, facts_of, setting
+from dsvnp.report.contents import LEDE, TITLE, Report, facts_of, settings_of
 from dsvnp.report.runs import Run
 from dsvnp.report.speed import speed_table
 from dsvnp.report.tables import Cell, Table, label_text, summary_of, tables_of, title_of
@@ -35,7 +35,7 @@ def markdown_run(run: Run, report: Report) -> str:
         parts.append("\n".join(f"- {item}" for item in text.differs))
     if more := [markdown_table(table) for table in tables if not table.headline]:
         parts += [f"<details><summary>{len(more)} more tables</summary>", *more, "</details>"]
-    pairs = "\n".join(f"| {name} | {setting(value)} |" for name, value in run.config.items())
+    pairs = "\n".join(f"| {name} | {value} |" for name, value in settings_of(run.config).items())
     parts.append(f"### Settings\n\n| setting | value |\n| --- | --- |\n{pairs}")
     return "\n\n".join(parts)
 

@@ -35,7 +35,7 @@ def mean_and_spread(row: Mapping[str, Any]) -> str:
 def needs_median(row: Mapping[str, Any]) -> bool:
     """Whether a few seeds may carry the mean away: it is far from the median, or its spread is half its size."""
     mean, std, median = row["mean"], row["std"], row["median"]
-    if median is None or len(row["seeds"]) < 3:
+    if median is None or len(row["seeds"]) < 3 or set(row["seeds"]) <= {0, 1}:
         return False
     if mean is None or std is None:
         return True

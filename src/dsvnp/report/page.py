@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dsvnp import __version__
 from dsvnp.report.about import about, figures_of
-from dsvnp.report.contents import LEDE, TITLE, Report, anchor, facts_of, setting
+from dsvnp.report.contents import LEDE, TITLE, Report, anchor, facts_of, settings_of
 from dsvnp.report.markdown import markdown_page
 from dsvnp.report.readme import update_readme
 from dsvnp.report.runs import Run
@@ -72,8 +72,8 @@ def html_run(run: Run, report: Report) -> str:
     if more := [html_table(table) for table in tables if not table.headline]:
         parts.append(f"<details><summary>{len(more)} more tables</summary>{''.join(more)}</details>")
     pairs = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(setting(value))}</dd></div>"
-        for name, value in run.config.items()
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for name, value in settings_of(run.config).items()
     )
     parts.append(f"<details><summary>Settings of this run</summary><dl>{pairs}</dl></details></section>")
     return "\n".join(parts)
