@@ -11,6 +11,7 @@ from dsvnp.report.runs import Run
 # name → what a reader calls it, and what is good: "lower", "higher", a number to be close to, or nothing
 METRICS: dict[str, tuple[str, str | float | None]] = {
     "nll": ("NLL", "lower"),
+    "nll-median": ("median NLL over functions", "lower"),
     "mse": ("MSE", "lower"),
     "rmse": ("RMSE", "lower"),
     "accuracy": ("accuracy", "higher"),
@@ -30,6 +31,8 @@ WORDS = {
     "inter": "interpolation",
     "extra": "extrapolation",
     "max": "full context",
+    "curves": "curves",
+    "cartpole": "Cart-Pole",
     "test-context": "test, context from the test part",
     "test-own": "test, the context's own rows among the targets",
     "test-posterior": "test, reconstructed from its own labels",
