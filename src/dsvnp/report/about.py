@@ -58,7 +58,8 @@ EXPERIMENTS: dict[str, About] = {
         "points, inside the interval of training and beyond it?",
         (
             "The printed decoder is one linear layer, which cannot draw a curve from z. Ours has one hidden layer of "
-            "128; “wide” names a variant with 128 units in all layers of encoder and decoder.",
+            "128; “wide” names a variant with a wider and deeper network, more points a task, and schedules for the "
+            "learning rate and the divergences.",
             "The paper gives NLL for up to 50 (200) context points without saying how many. We draw their number from "
             "U[3, max] and, as “full context”, take exactly the largest; the paper's figure stands beside both.",
             "Extrapolation is on [−4, 4]; batch size and points of a task are ours.",
