@@ -1,9 +1,16 @@
 """Neural processes with uncertainty you can use: the public names."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from dsvnp.models import MODELS, Architecture, NeuralProcess, make_model
 from dsvnp.objectives import Bound, Objective
 from dsvnp.predictive import Predictive
 from dsvnp.task import Task
+
+if TYPE_CHECKING:
+    from dsvnp.estimators import NPClassifier, NPRegressor
 
 __version__ = "0.1.0"
 
@@ -11,9 +18,20 @@ __all__ = [
     "MODELS",
     "Architecture",
     "Bound",
+    "NPClassifier",
+    "NPRegressor",
     "NeuralProcess",
     "Objective",
     "Predictive",
     "Task",
     "make_model",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimators when they are asked for: scikit-learn takes a second that models alone do not need."""
+    if name in ("NPClassifier", "NPRegressor"):
+        from dsvnp import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module 'dsvnp' has no attribute {name!r}")

@@ -1,0 +1,309 @@
+"""What the regressor and the classifier share: settings, rows in, training, context, and answers out.
+
+Fitted attributes end in an underscore, as scikit-learn has it. A prediction asks all replicas about some rows at a
+time, so that memory does not grow with the table.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from dsvnp.data.table import Pair
+from dsvnp.estimators.columns import Columns, Encoding, answer, is_frame, kind_of
+from dsvnp.estimators.fitting import Part, fit_ensemble, parts_of_table, parts_of_tables
+from dsvnp.estimators.recipe import Recipe, recipe_for
+from dsvnp.models import MODELS
+from dsvnp.naming import lookup
+from dsvnp.predictive import Predictive
+from dsvnp.training import Reporter
+
+CHUNK = 2000  # rows that are predicted at once
+Floats = NDArray[np.float64]
+
+
+class Uncertainty(NamedTuple):
+    """The two parts of a prediction's uncertainty.
+
+    Attributes:
+        aleatoric: what is left when the latents are known: noise.
+        epistemic: what is due to not knowing them: more data would lower it.
+    """
+
+    aleatoric: Any
+    epistemic: Any
+
+
+class BaseNP(BaseEstimator, ABC):
+    """A neural process behind scikit-learn's interface; see the two kinds for the settings."""
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self,
+        model: str = "dsvnp",
+        *,
+        n_replicas: int = 5,
+        max_steps: int | None = None,
+        learning_rate: float | None = None,
+        width: int | None = None,
+        n_draws: int = 16,
+        max_context: int | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.model = model
+        self.n_replicas = n_replicas
+        self.max_steps = max_steps
+        self.learning_rate = learning_rate
+        self.width = width
+        self.n_draws = n_draws
+        self.max_context = max_context
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # --- what each kind says of its outputs ---
+
+    @abstractmethod
+    def _read_outputs(self, y: Any, reset: bool) -> Tensor:
+        """Outputs as a tensor [rows, D]: floats with NaN where missing, or class indices."""
+
+    @property
+    @abstractmethod
+    def _dim_y(self) -> int:
+        """Number of outputs or classes."""
+
+    # --- fitting ---
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit to one table; tasks are random parts of its rows.
+
+        Args:
+            X: inputs, [rows, features]; an array, or a data frame of pandas or polars, whose texts are categories.
+            y: outputs; missing ones do not count.
+        """
+        x, y = self._read_pair(X, y, reset=True)
+        if len(x) < 2:
+            raise ValueError(
+                f"expected at least 2 rows with a known output, got n_samples={len(x)}; a row must be left to learn by"
+            )
+        seed = self._start()
+        parts = parts_of_table(x, y, self.n_replicas, seed)
+        self._train(parts, seed, one_table=True)
+        chosen = np.random.default_rng(seed).permutation(len(x))[: self.ensemble_.num_context]
+        self.context_ = x[chosen], y[chosen]
+        return self
+
+    def fit_tasks(self, tasks: Sequence[tuple[Any, Any]]) -> Self:
+        """Fit to many related small tables; then predict for a new one from a few of its rows, `context=`.
+
+        Args:
+            tasks: pairs (X, y), all with the same columns; the numbers of rows may differ.
+        """
+        if len(tasks) < 2:
+            raise ValueError(
+                f"expected at least 2 tables to learn from, got {len(tasks)}; for a single one use fit"
+            )
+        for index, (X, y) in enumerate(tasks):
+            if len(X) < 2 or len(X) != len(y):
+                raise ValueError(
+                    f"task {index} has {len(X)} rows of inputs, {len(y)} of outputs; pass as many of both, at least 2"
+                )
+        self._learn_columns(tasks)
+        tables = [self._read_pair(X, y, reset=False) for X, y in tasks]
+        seed = self._start()
+        tables = [table for table in tables if len(table[0]) > 1]
+        self._train(parts_of_tables(tables, self.n_replicas, seed), seed, one_table=False)
+        self.context_ = tables[0][0][:0], tables[0][1][:0]
+        return self
+
+    def condition(self, X: Any, y: Any) -> Self:
+        """Return an estimator that predicts from these context rows instead, without any training.
+
+        After `fit_tasks` this is how a new task is told; after `fit` on one table, whose tasks are all parts of the
+        same function, it changes little.
+        """
+        check_is_fitted(self)
+        other = copy.copy(self)
+        other.context_ = self._read_pair(X, y, reset=False)
+        return other
+
+    def _start(self) -> int:
+        """Check the settings and draw the seed of everything that is random."""
+        lookup(self.model, MODELS, "model")
+        for name in ("n_replicas", "n_draws", "max_steps", "width", "max_context"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int | np.integer) or value < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if self.learning_rate is not None and not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}")
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _train(self, parts: Sequence[Part], seed: int, one_table: bool) -> None:
+        """Train the replicas and keep them."""
+        rows = sum(len(x) for x, _ in parts[0].tables)
+        changes = {
+            "model": self.model,
+            "num_steps": self.max_steps,
+            "learning_rate": self.learning_rate,
+            "width": self.width,
+        }
+        self.recipe_: Recipe = recipe_for(rows, changes)
+        reporter = Reporter(type(self).__name__, self.recipe_.num_steps, quiet=not self.verbose)
+        self.ensemble_, self.validation_ = fit_ensemble(
+            parts,
+            self.recipe_,
+            self._dim_y,
+            seed,
+            pick_device(self.device),
+            one_table,
+            self.max_context,
+            reporter,
+        )
+        self.noise_seed_ = seed
+
+    # --- rows in ---
+
+    def _read_pair(self, X: Any, y: Any, reset: bool) -> Pair:
+        """Inputs and outputs as tensors, without the rows of which no output is known."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; pass one output per row"
+            )
+        x = self._read_inputs(X, reset)
+        outputs = self._read_outputs(y, reset)
+        if len(outputs) != len(x):
+            raise ValueError(
+                f"y has {len(outputs)} rows but X has {len(x)}; pass one output row per input row"
+            )
+        known = self._known(outputs)
+        return x[known], outputs[known]
+
+    @staticmethod
+    def _known(outputs: Tensor) -> Tensor:
+        """Rows of which an output is known; a missing label is −1."""
+        return ~torch.isnan(outputs).all(-1) if outputs.is_floating_point() else outputs[:, 0] >= 0
+
+    def _read_inputs(self, X: Any, reset: bool) -> Tensor:
+        """Inputs as numbers, [rows, D], in float64; the columns are those of the fit."""
+        if reset:
+            self.encoding_ = None
+        if is_frame(X):
+            self._check_names(X, reset)
+            table = Columns.of(X)
+            if reset:
+                self.encoding_ = Encoding.fit(table)
+            if self.encoding_ is not None:
+                if len(table) < 1:
+                    raise ValueError(
+                        "Found array with 0 sample(s) while a minimum of 1 is required; X has no row"
+                    )
+                return torch.from_numpy(self.encoding_.transform(table))
+        elif self.encoding_ is not None and any(found is not None for found in self.encoding_.categories):
+            raise ValueError(
+                f"X is {type(X).__name__} but the fit had columns of categories; pass a data frame with the columns "
+                f"{', '.join(self.encoding_.names)}"
+            )
+        array = validate_data(self, X, reset=reset, dtype=np.float64, order="C", copy=True)
+        return torch.from_numpy(array)
+
+    def _check_names(self, X: Any, reset: bool) -> None:
+        """Hold the columns of a frame against those of the fit, as scikit-learn does."""
+        if kind_of(X) != "columns":
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        elif reset:
+            self.feature_names_in_ = np.array(X.columns, dtype=object)
+            self.n_features_in_ = len(X.columns)
+        elif list(X.columns) != list(getattr(self, "feature_names_in_", X.columns)):
+            raise ValueError(
+                f"expected the columns {', '.join(self.feature_names_in_)}, got {', '.join(X.columns)}"
+            )
+
+    def _learn_columns(self, tasks: Sequence[tuple[Any, Any]]) -> None:
+        """Look at the columns of all tasks together: a category may occur in one of them only."""
+        first_x, _ = tasks[0]
+        if all(is_frame(X) for X, _ in tasks):
+            self._read_inputs(first_x, reset=True)
+            self.encoding_ = Encoding.fit(Columns.concatenate([Columns.of(X) for X, _ in tasks]))
+        else:
+            self._read_inputs(first_x, reset=True)
+        self._learn_outputs([y for _, y in tasks])
+
+    @abstractmethod
+    def _learn_outputs(self, outputs: Sequence[Any]) -> None:
+        """Look at the outputs of all tasks together."""
+
+    # --- answers out ---
+
+    def _ask(
+        self, X: Any, reduce: Callable[[Predictive, slice], Tensor | tuple[Tensor, ...]], context: Any = None
+    ) -> list[NDArray[Any]]:
+        """Predict some rows at a time and keep what `reduce` makes of each part, rows first."""
+        x, rows = self._question(X, context)
+        parts = []
+        for start in range(0, len(x), CHUNK):
+            here = slice(start, min(start + CHUNK, len(x)))
+            predictive = self.ensemble_.predict(rows, x[here], self.n_draws, self.noise_seed_)
+            made = reduce(predictive, here)
+            parts.append(made if isinstance(made, tuple) else (made,))
+        return [torch.cat(column).cpu().numpy() for column in zip(*parts, strict=True)]
+
+    def _question(self, X: Any, context: Any) -> tuple[Tensor, Pair]:
+        """Rows that are asked for, and the context to answer from."""
+        check_is_fitted(self)
+        x = self._read_inputs(X, reset=False)
+        if context is None:
+            return x, self.context_
+        context_x, context_y = context
+        return x, self._read_pair(context_x, context_y, reset=False)
+
+    def ood_score(self, X: Any, context: Any = None) -> Any:
+        """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning."""
+        (score,) = self._ask(X, self._ood, context)
+        return answer(score, X, ["ood_score"])
+
+    @abstractmethod
+    def _ood(self, predictive: Predictive, rows: slice) -> Tensor:
+        """Scores of a part of the rows."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted estimator into a folder: tensors as safetensors, the rest as JSON, no pickle."""
+        from dsvnp.estimators.saving import save
+
+        check_is_fitted(self)
+        return save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "auto") -> Self:
+        """Read what `save` wrote."""
+        from dsvnp.estimators.saving import load
+
+        made = load(Path(path), device)
+        if not isinstance(made, cls):
+            raise ValueError(f"{path} holds a {type(made).__name__}, not a {cls.__name__}; load it as such")
+        return made
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "ensemble_")
+
+
+def pick_device(name: str) -> torch.device:
+    """The device a user asks for; "auto" is a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("no CUDA device can be used here; choose device='cpu'")
+    return torch.device(name)

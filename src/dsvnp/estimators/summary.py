@@ -1,0 +1,83 @@
+"""Summary: how good predictions of known rows are, beside what anybody could have said.
+
+For a regression: NLL per output, squared error and coverage in the user's units, beside a mean predictor and the
+ensemble's own linear part (ridge). For classes: NLL, accuracy and calibration error, beside the shares of the classes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dsvnp.metrics import accuracy, expected_calibration_error
+from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+
+LEVELS = (0.5, 0.9)  # of the central intervals whose coverage is reported
+
+Summary = dict[str, dict[str, float]]  # name of a predictor → metric → value
+
+
+def prior_of(y: Tensor, num_classes: int) -> Tensor:
+    """What the outputs are without a look at the inputs: mean and deviation [2, D], or shares of classes [classes]."""
+    if not y.is_floating_point():
+        return torch.bincount(y[:, 0], minlength=num_classes).double() / len(y)
+    mean = y.nanmean(0)
+    return torch.stack([mean, (y - mean).square().nanmean(0).sqrt()])
+
+
+def blind(prior: Tensor, rows: int) -> Predictive:
+    """The mean predictor, or the shares of the classes, for so many rows."""
+    if prior.ndim == 1:
+        return CategoricalPredictive(prior.clamp(min=1e-12).log().expand(1, 1, 1, rows, -1))
+    mean, deviation = prior
+    return normal(mean.expand(rows, -1), deviation)
+
+
+def normal(mean: Tensor, deviation: Tensor) -> GaussianPredictive:
+    """One normal for each output of each row, [rows, D]."""
+    return GaussianPredictive(mean[None, None, None], deviation.clamp(min=1e-12))
+
+
+def summarise(predictions: dict[str, Predictive], y: Tensor) -> Summary:
+    """Measure some predictors on rows whose outputs y [rows, D] are known."""
+    return {name: measure(predictive, y) for name, predictive in predictions.items()}
+
+
+def measure(predictive: Predictive, y: Tensor) -> dict[str, float]:
+    """The metrics of one predictor."""
+    if isinstance(predictive, CategoricalPredictive):
+        probs, labels = predictive.mean[0], y[:, 0]
+        return {
+            "nll": float(-predictive.log_prob(y[None]).mean()),
+            "accuracy": float(accuracy(probs, labels)),
+            "ece": float(expected_calibration_error(probs, labels)),
+        }
+    assert isinstance(predictive, GaussianPredictive)
+    known = ~torch.isnan(y)
+    error = (predictive.mean[0] - y).square()
+    off_centre = (2 * pit_of(predictive, y) - 1).abs()
+    covered = {
+        f"coverage_{round(100 * level)}": float((off_centre <= level).double().mean()) for level in LEVELS
+    }
+    # Outputs by themselves: a sum over outputs would be another number for tables of other widths.
+    columns = [one_output(predictive, i).log_prob(y[None, :, [i]])[0][known[:, i]] for i in range(y.shape[1])]
+    return {"nll": float(-torch.cat(columns).mean()), "mse": float(error[known].mean()), **covered}
+
+
+def one_output(predictive: GaussianPredictive, output: int) -> GaussianPredictive:
+    """The predictive of one output."""
+    return GaussianPredictive(predictive.loc[..., [output]], predictive.scale[..., [output]])
+
+
+def pit_of(predictive: Predictive, y: Tensor) -> Tensor:
+    """P(Y ≤ y) of each known output, [N]; nothing for classes."""
+    if not isinstance(predictive, GaussianPredictive):
+        return y.new_zeros(0, dtype=torch.float64)
+    return predictive.cdf(y[None])[0][~torch.isnan(y)]
+
+
+def as_text(summary: Summary) -> list[list[str]]:
+    """The summary as rows of a table, the header first."""
+    metrics = list(next(iter(summary.values())))
+    rows = [[name, *(f"{values[metric]:.4g}" for metric in metrics)] for name, values in summary.items()]
+    return [["", *metrics], *rows]
