@@ -70,14 +70,14 @@ def tables_of(run: Run) -> list[Table]:
         tables.setdefault((*key[1:], *columns) if len(columns) == 1 else key, []).extend(rows)
     several = len(_distinct(run.rows, fixed)) > 1
     return [
-        _table(run, part, by, rows[0][fixed] if several else "")
+        _table(run, part, by, rows[0][fixed] if several else "", word)
         for rows in tables.values()
         for by in ["quantity" if len(_distinct(rows, "quantity")) > 1 else across]
-        for part in _narrow(rows, by)
+        for word, part in _narrow(rows, by)
     ]
 
 
-def _narrow(rows: Sequence[Row], across: str) -> list[list[Row]]:
+def _narrow(rows: Sequence[Row], across: str) -> list[tuple[str, list[Row]]]:
     """All rows in one table or, where it is too wide, in several: by their columns' first word, or of equal widths."""
     columns = _distinct(rows, across)
     count = -(-len(columns) // MAX_COLUMNS)
@@ -88,7 +88,11 @@ def _narrow(rows: Sequence[Row], across: str) -> list[list[Row]]:
             row[across].partition("-")[0] if across == "split" else str(columns.index(row[across]) // width)
         )
         parts.setdefault(word, []).append(row)
-    return [list(rows)] if count == 1 else list(parts.values())
+    return (
+        [("", list(rows))]
+        if count == 1
+        else [(word if across == "split" else "", p) for word, p in parts.items()]
+    )
 
 
 def summary_of(runs: Sequence[Run]) -> Table:
@@ -124,8 +128,16 @@ def seeds_text(run: Run) -> str:
     return "–".join(str(n) for n in dict.fromkeys([numbers[0], numbers[-1]])) if numbers else "0"
 
 
-def _table(run: Run, rows: Sequence[Row], across: str, shown: str) -> Table:
-    """One table: a row a model, a column for each value of `across`."""
+def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) -> Table:
+    """One table: a row a model, a column for each value of `across`.
+
+    Args:
+        run: where the rows come from.
+        rows: what to show.
+        across: "split", "dataset" or "quantity".
+        shown: the data set or split that the table is about; nothing where the run has a single one.
+        word: a first word that all columns share, for the title.
+    """
     columns, models = _distinct(rows, across), _distinct(rows, "model")
     seeds = max(len(row["seeds"]) for row in rows)
     cells = {(row["model"], row[across]): _cell(row, run, seeds) for row in rows}
@@ -135,13 +147,11 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str) -> Table:
             cells[best, column] = replace(cells[best, column], best=True)
     if across == "quantity":
         first = {row[across]: row for row in reversed(rows)}
-        headers, what = (
-            [_quantity_text(first[column], run) for column in columns],
-            [split_text(rows[0]["dataset"])],
-        )
-        goal = ""
+        headers = [_quantity_text(first[column], run) for column in columns]
+        what, goal = [split_text(rows[0]["dataset"])], ""
     else:
-        headers, what = [split_text(column) for column in columns], _metric_names(rows[0])
+        headers = [split_text(column.removeprefix(f"{word}-")) for column in columns]
+        what = [split_text(word), *_metric_names(rows[0])]
         goal = _goal_text({goal_of(row, run) for row in rows})
     title = ", ".join(filter(None, [split_text(shown), *what]))
     return Table(
