@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from dsvnp import MODELS
 from dsvnp.cli import ALL, _overrides, app
+from dsvnp.estimators.base import BaseNP
 from dsvnp.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +36,9 @@ def commands(name: str) -> list[list[str]]:
 @pytest.mark.parametrize("name", [name for name in NAMES if blocks(name, "python")])
 def test_python_runs_in_the_order_of_the_page(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # the estimators' defaults take half a minute; that they learn is tested elsewhere
+    monkeypatch.setitem(BaseNP.__init__.__kwdefaults__, "max_steps", 20)
+    monkeypatch.setitem(BaseNP.__init__.__kwdefaults__, "n_replicas", 2)
     names: dict[str, object] = {}
     for block in blocks(name, "python"):
         exec(compile(block, name, "exec"), names)
