@@ -161,7 +161,7 @@ class BaseNP(BaseEstimator, ABC):
             "learning_rate": self.learning_rate,
             "width": self.width,
         }
-        self.recipe_: Recipe = recipe_for(rows, changes)
+        self.recipe_: Recipe = recipe_for(rows, one_table, changes)
         reporter = Reporter(type(self).__name__, self.recipe_.num_steps, quiet=not self.verbose)
         self.ensemble_, self.validation_ = fit_ensemble(
             parts,

@@ -104,10 +104,14 @@ class SmoothMLP(MLP):
         return h
 
 
-def recipe_for(num_rows: int, changes: Mapping[str, Any]) -> Recipe:
-    """The recipe for a table of so many rows, with some settings changed; None leaves a setting alone."""
+def recipe_for(num_rows: int, one_table: bool, changes: Mapping[str, Any]) -> Recipe:
+    """The recipe for so many rows, of one table or of many; changes that are None leave a setting alone.
+
+    Reading a function off a context takes longer to learn than one function.
+    """
     num_steps = round(min(3000.0, max(400.0, 600 * math.sqrt(num_rows / 1000))))
-    recipe = replace(Recipe(), num_steps=num_steps)
+    many = Recipe(num_steps=2000, learning_rate=3e-3, weight_decay=0.01, batch_size=16, dim_lat=64)
+    recipe = Recipe(num_steps=num_steps) if one_table else many
     return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
 
 

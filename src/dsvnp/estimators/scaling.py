@@ -38,10 +38,9 @@ class InputScaling:
         low, centre, high = torch.quantile(x, x.new_tensor([0.25, 0.5, 0.75]), dim=0)
         spread = (high - low) / 1.349
         deviation = x.std(0, correction=0)
-        flat = spread <= 1e-9 * deviation
+        flat = spread <= 1e-12 * centre.abs()  # rounding alone
         centre, spread = torch.where(flat, x.mean(0), centre), torch.where(flat, deviation, spread)
-        # Rounding makes a constant column vary by a few units in its last place.
-        constant = (spread <= 1e-12 * centre.abs()) | (spread == 0)
+        constant = spread <= 1e-12 * centre.abs()
         return cls(centre, torch.where(constant, 1.0, spread))
 
     def transform(self, x: Tensor) -> Tensor:

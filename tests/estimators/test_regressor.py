@@ -1,0 +1,246 @@
+"""NPRegressor: what it answers, in whose units, and in which company."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from fitted import QUICK, regressor, sines, table
+from joblib import dump, load
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from dsvnp import MODELS, NPRegressor
+
+
+def test_it_learns_what_a_line_cannot_and_says_how_sure_it_is():
+    X, Y = table(rows=400)
+    fitted = NPRegressor(**{**QUICK, "max_steps": 200}).fit(X[:300], Y[:300])
+    line = LinearRegression().fit(X[:300], Y[:300])
+    assert fitted.score(X[300:], Y[300:]) > max(0.75, line.score(X[300:], Y[300:]) + 0.1)
+    low, high = fitted.predict_interval(X[300:], 0.9)
+    assert 0.8 < np.mean((low < Y[300:]) & (Y[300:] < high)) < 0.98
+
+
+def test_shapes_follow_the_shape_of_y():
+    X, _ = table()
+    many, one = regressor(2), regressor(1)
+    assert many.predict(X[:7]).shape == (7, 2)
+    assert one.predict(X[:7]).shape == (7,)
+    assert [v.shape for v in many.predict(X[:7], return_std=True)] == [(7, 2), (7, 2)]
+    assert one.predict(X[:7], return_cov=True)[1].shape == (7, 7)
+    assert many.predict(X[:7], return_cov=True)[1].shape == (7, 7, 2)
+    assert one.predict_quantiles(X[:7], [0.1, 0.9]).shape == (7, 2)
+    assert many.predict_quantiles(X[:7], [0.1, 0.5, 0.9]).shape == (7, 2, 3)
+    assert one.sample_y(X[:7], 5).shape == (7, 5)
+    assert many.sample_y(X[:7], 5).shape == (7, 2, 5)
+    with pytest.raises(ValueError, match="not for both"):
+        one.predict(X, return_std=True, return_cov=True)
+
+
+def test_a_row_is_answered_alike_in_any_company():
+    X, _ = table(rows=30)
+    fitted = regressor(2)
+    together = fitted.predict(X, return_std=True)
+    for row in (0, 13, 29):
+        alone = fitted.predict(X[row : row + 1], return_std=True)
+        np.testing.assert_allclose(alone[0][0], together[0][row], rtol=1e-12)
+        np.testing.assert_allclose(alone[1][0], together[1][row], rtol=1e-12)
+
+
+def test_the_prediction_is_the_mixture_of_all_replicas():
+    X, Y = table(rows=6)
+    fitted = regressor(2)
+    parts = [
+        replica.predict(fitted.context_, torch.from_numpy(X), fitted.n_draws, fitted.noise_seed_)
+        for replica in fitted.ensemble_.replicas
+    ]
+    loc, scale = (np.concatenate([getattr(p, n)[:, 0, 0].numpy() for p in parts]) for n in ("loc", "scale"))
+    mean, std = fitted.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, loc.mean(0))
+    np.testing.assert_allclose(std**2, (scale**2).mean(0) + loc.var(0))
+    aleatoric, epistemic = fitted.uncertainty(X)
+    np.testing.assert_allclose(aleatoric + epistemic, std**2)
+    np.testing.assert_allclose(epistemic, loc.var(0))
+    density = norm(loc, scale).pdf(Y).prod(-1).mean(0)
+    np.testing.assert_allclose(fitted.log_prob(X, Y), np.log(density), rtol=1e-9)
+    quantiles = fitted.predict_quantiles(X, [0.2, 0.7])
+    for index, level in enumerate((0.2, 0.7)):
+        np.testing.assert_allclose(norm(loc, scale).cdf(quantiles[..., index]).mean(0), level, atol=1e-6)
+    low, high = fitted.predict_interval(X, 0.4)
+    np.testing.assert_allclose(high, fitted.predict_quantiles(X, [0.7])[..., 0])
+    assert (low < high).all()
+
+
+def test_covariance_is_that_of_functions_with_the_variance_on_its_diagonal():
+    X, _ = table(rows=12)
+    fitted = regressor(1)
+    _, std = fitted.predict(X, return_std=True)
+    _, cov = fitted.predict(X, return_cov=True)
+    np.testing.assert_allclose(np.diag(cov), std**2)
+    np.testing.assert_allclose(cov, cov.T)
+    assert np.linalg.eigvalsh(cov).min() > -1e-6 * cov.max()
+    assert np.abs(cov[~np.eye(12, dtype=bool)]).max() > 0
+
+
+def test_drawn_functions_have_the_mean_and_spread_of_the_prediction():
+    X, _ = table(rows=3)
+    fitted = regressor(1)
+    mean, std = fitted.predict(X, return_std=True)
+    draws = fitted.sample_y(X, 800, random_state=1)
+    np.testing.assert_allclose(draws.mean(1), mean, atol=0.25 * std.max())
+    np.testing.assert_allclose(draws.std(1), std, rtol=0.25)
+    np.testing.assert_array_equal(draws, fitted.sample_y(X, 800, random_state=1))
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_units_of_the_outputs_and_inputs_are_the_users(unit):
+    X, Y = table(rows=80, outputs=1)
+    small = NPRegressor(**{**QUICK, "max_steps": 10}).fit(X, Y[:, 0])
+    large = NPRegressor(**{**QUICK, "max_steps": 10}).fit(X * unit, Y[:, 0] * unit)
+    np.testing.assert_allclose(large.predict(X * unit), unit * small.predict(X), rtol=1e-3)
+    difference = large.log_prob(X * unit, Y[:, 0] * unit) - small.log_prob(X, Y[:, 0])
+    np.testing.assert_allclose(difference, -np.log(unit), atol=0.02)
+
+
+def test_random_state_decides_everything():
+    X, Y = table(rows=60)
+    quick = {**QUICK, "max_steps": 6}
+    first, again = (NPRegressor(**quick).fit(X, Y).predict(X) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert (NPRegressor(**{**quick, "random_state": 1}).fit(X, Y).predict(X) != first).any()
+
+
+def test_missing_outputs_do_not_count():
+    X, Y = table(rows=90)
+    Y[:30, 0] = np.nan
+    Y[:10] = np.nan
+    quick = {**QUICK, "max_steps": 20}
+    holes = NPRegressor(**quick).fit(X, Y)
+    assert np.isfinite(holes.predict(X)).all()
+    # A row of which nothing is known is as good as not there.
+    np.testing.assert_array_equal(holes.predict(X), NPRegressor(**quick).fit(X[10:], Y[10:]).predict(X))
+    assert np.isfinite(holes.score(X, Y))
+    one = holes.log_prob(X[10:11], Y[10:11])
+    aside = Y[10:11].copy()
+    aside[0, 1] += 1e5
+    assert holes.log_prob(X[10:11], aside) < one
+    with pytest.raises(ValueError, match="output 1 has no known value"):
+        NPRegressor(**quick).fit(X, np.stack([Y[:, 1], np.full(90, np.nan)], 1))
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_frames_in_frames_out(kind):
+    X, Y = table(rows=40)
+    inputs = kind({"a": X[:, 0], "town": ["Ely", "Bath"] * 20, "c": X[:, 2]})
+    outputs = kind({"u": Y[:, 0], "v": Y[:, 1]})
+    fitted = NPRegressor(**{**QUICK, "max_steps": 5}).fit(inputs, outputs)
+    mean, std = fitted.predict(inputs, return_std=True)
+    assert isinstance(mean, kind)
+    assert list(mean.columns) == ["u", "v"]
+    assert list(std.columns) == ["u", "v"]
+    assert list(fitted.predict_quantiles(inputs, [0.1, 0.9]).columns) == [
+        "u_q0.1",
+        "u_q0.9",
+        "v_q0.1",
+        "v_q0.9",
+    ]
+    assert type(fitted.ood_score(inputs)).__name__ == "Series"
+    assert list(fitted.feature_names_in_) == ["a", "town", "c"]
+    single = NPRegressor(**{**QUICK, "max_steps": 5}).fit(inputs, outputs["u"])
+    assert single.predict(inputs).name == "u"
+    with pytest.raises(ValueError, match="pass a data frame with the columns a, town, c"):
+        fitted.predict(inputs.to_numpy())
+
+
+def test_it_works_in_scikit_learns_tools(tmp_path):
+    X, Y = table(rows=60, outputs=1)
+    y = Y[:, 0]
+    quick = NPRegressor(**{**QUICK, "max_steps": 5, "n_replicas": 1})
+    assert len(cross_val_score(make_pipeline(StandardScaler(), quick), X, y, cv=3)) == 3
+    search = GridSearchCV(quick, {"width": [8, 16]}, cv=2).fit(X, y)
+    assert search.best_params_["width"] in (8, 16)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    chosen = make_pipeline(make_column_transformer((StandardScaler(), ["a", "b"])), clone(quick)).fit(
+        frame, y
+    )
+    assert chosen.predict(frame).shape == (60,)
+    fitted = clone(quick).fit(X, y)
+    dump(fitted, tmp_path / "fitted.joblib")
+    np.testing.assert_array_equal(load(tmp_path / "fitted.joblib").predict(X), fitted.predict(X))
+
+
+def test_many_small_tables_teach_it_to_read_a_new_one():
+    fitted = NPRegressor("np", **{**QUICK, "max_steps": 250, "n_replicas": 1}).fit_tasks(sines(60))
+    errors, blind = [], []
+    for X, y in sines(20, seed=1):
+        mean = fitted.predict(X[6:], context=(X[:6], y[:6]))
+        errors.append(np.mean((mean - y[6:]) ** 2))
+        blind.append(np.mean((fitted.predict(X[6:]) - y[6:]) ** 2))
+        np.testing.assert_array_equal(fitted.condition(X[:6], y[:6]).predict(X[6:]), mean)
+    assert np.mean(errors) < 0.5 * np.mean(blind)
+    assert len(fitted.context_[0]) == 0  # conditioning left the first one alone
+
+
+def test_conditioning_replaces_the_context_and_trains_nothing():
+    X, Y = table(rows=20, seed=3)
+    fitted = regressor(2)
+    before = fitted.predict(X)
+    other = fitted.condition(X, Y + 1e4)
+    assert other.ensemble_ is fitted.ensemble_
+    assert (other.predict(X) != before).any()
+    np.testing.assert_array_equal(fitted.predict(X), before)
+    np.testing.assert_array_equal(fitted.predict(X, context=(X, Y + 1e4)), other.predict(X))
+
+
+def test_far_away_rows_are_farther_out():
+    X, _ = table(rows=100, seed=5)
+    scores, far = regressor(2).ood_score(X), regressor(2).ood_score(X + 30)
+    assert np.median(far) > np.quantile(scores, 0.9)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_fits_and_predicts(model):
+    X, Y = table(rows=40)
+    fitted = NPRegressor(model, **{**QUICK, "max_steps": 3}).fit(X, Y)
+    assert np.isfinite(fitted.predict(X, return_std=True)).all()
+    assert np.isfinite(fitted.sample_y(X[:3], 3)).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "dsvpn"}, "Did you mean 'dsvnp'"),
+        ({"n_replicas": 0}, "n_replicas must be a whole number"),
+        ({"max_steps": 1.5}, "max_steps must be a whole number"),
+        ({"learning_rate": -1}, "learning_rate must be positive"),
+        ({"device": "cuda:99"}, "device"),
+    ],
+)
+def test_a_bad_setting_is_named_when_fitting(settings, message):
+    if "device" in settings and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    with pytest.raises(ValueError, match=message):
+        NPRegressor(**{**QUICK, "max_steps": 2, **settings}).fit(*table(rows=20))
+
+
+def test_bad_rows_are_named():
+    X, Y = table(rows=20)
+    fitted = regressor(2)
+    with pytest.raises(ValueError, match="n_samples=1"):
+        NPRegressor(**QUICK).fit(X[:1], Y[:1])
+    with pytest.raises(ValueError, match="y has 19 rows but X has 20"):
+        NPRegressor(**QUICK).fit(X, Y[:19])
+    with pytest.raises(ValueError, match="3 outputs but the fit had 2"):
+        fitted.log_prob(X, np.zeros((20, 3)))
+    with pytest.raises(ValueError, match="for a single one use fit"):
+        NPRegressor(**QUICK).fit_tasks([(X, Y)])
+    with pytest.raises(ValueError, match="task 1 has 1 rows"):
+        NPRegressor(**QUICK).fit_tasks([(X, Y), (X[:1], Y[:1])])
+    with pytest.raises(ValueError, match="coverage must lie"):
+        fitted.predict_interval(X, 90)
