@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
-from small_fleet import bits, curves, images, make_fleet, make_vgg, same, subprocess_environment
+from small_fleet import bits, curves, images, make_fleet, make_vgg, same, subprocess_environment, table
 
 from dsvnp.objectives import Objective
 from dsvnp.training import Adam, CheckpointError, Fleet, Interrupted, Reporter, Schedule, train
@@ -186,6 +186,23 @@ def test_another_run_is_refused(tmp_path, change, message):
     train(make_fleet(**{"name": "np", "seeds": (1, 2), "num_steps": 2}), tmp_path)
     with pytest.raises(CheckpointError, match=message):
         train(make_fleet(**{"name": "np", "seeds": (1, 2), "num_steps": 2} | change), tmp_path)
+
+
+@pytest.mark.parametrize("folds", [(4,), (3, 5), (5, 4)], ids=["one for all", "the second", "exchanged"])
+def test_other_data_of_the_same_size_are_refused(tmp_path, folds):
+    before = (3,) if len(folds) == 1 else (3, 4) if folds[0] == 3 else (4, 5)
+    chosen = {"name": "np", "seeds": (1, 2), "num_steps": 2}
+
+    def source(seeds):
+        tables = [table(seed=seed) for seed in seeds]
+        return tables[0] if len(tables) == 1 else tables
+
+    train(make_fleet(source=source(before), **chosen), tmp_path)
+    train(make_fleet(source=source(before), **chosen | {"num_steps": 3}), tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"of another run: source\.data is '\w{16}' there but '\w{16}' here"
+    ):
+        train(make_fleet(source=source(folds), **chosen | {"num_steps": 4}), tmp_path)
 
 
 def test_a_network_of_the_users_own_is_part_of_the_run(tmp_path):

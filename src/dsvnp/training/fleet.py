@@ -15,6 +15,7 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from dsvnp.models.base import NeuralProcess
 from dsvnp.training.distributed import Cluster
 from dsvnp.training.settings import Settings
 from dsvnp.training.step import TERMS, StepPlan, Tensors, make_step
-from dsvnp.training.supply import Supply, make_generator
+from dsvnp.training.supply import Supply, fingerprint, make_generator
 
 
 class Fleet:
@@ -58,7 +59,8 @@ class Fleet:
         self.seeds = tuple(self.all_seeds[i] for i in self.share)
         if self.cluster.splits_replicas and len(seeds) < self.cluster.size:  # all say so, none waits
             raise ValueError(f"{len(seeds)} replicas are too few for {self.cluster.size} processes")
-        self.supply = Supply(self._my_sources(source), self.seeds, self.device)
+        self._sources = [source] if isinstance(source, TaskSource) else list(source)  # those of all processes
+        self.supply = Supply(self._my_sources(), self.seeds, self.device)
         models = [_seeded(make, seed).to(self.device, settings.dtype) for seed in self.seeds]
         self.model = models[0].train()
         self.generators = [make_generator(seed, "noise", self.device) for seed in self.seeds]
@@ -213,20 +215,22 @@ class Fleet:
             "parameters": {name: list(shape) for name, shape in self.plan.layout.shapes.items()},
             "settings": self.settings.outcome(),
             "seeds": list(self.all_seeds),
-            "source": {"kind": type(self.supply.sources[0]).__name__, **source},
+            "source": {"kind": type(self._sources[0]).__name__, **source, "data": self._data},
         }
+
+    @cached_property
+    def _data(self) -> str:
+        """A digest of the data that all replicas learn from; data may be large and does not change."""
+        return fingerprint(self._sources)
 
     # --- making ---
 
-    def _my_sources(self, source: TaskSource | Sequence[TaskSource]) -> list[TaskSource]:
+    def _my_sources(self) -> list[TaskSource]:
         """One source for all, or this rank's share of one for each replica."""
-        if isinstance(source, TaskSource):
-            return [source]
-        if len(source) != len(self.all_seeds):
-            raise ValueError(
-                f"got {len(source)} sources for {len(self.all_seeds)} replicas; pass one each, or one for all"
-            )
-        return [source[i] for i in self.share]
+        given, replicas = len(self._sources), len(self.all_seeds)
+        if given not in (1, replicas):
+            raise ValueError(f"got {given} sources for {replicas} replicas; pass one each, or one for all")
+        return self._sources if given == 1 else [self._sources[i] for i in self.share]
 
     def _plan(self) -> StepPlan:
         """Look at one batch, refuse it if it is bad, and plan the step."""

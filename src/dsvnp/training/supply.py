@@ -64,6 +64,16 @@ def make_generator(seed: int, purpose: str, device: torch.device) -> torch.Gener
     return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "little"))
 
 
+def fingerprint(sources: Sequence[TaskSource]) -> str:
+    """A digest of what the static tensors of all sources hold: a run that goes on must find the same data."""
+    digest = hashlib.sha256()
+    for source in sources:
+        for name, value in sorted(source.static().items()):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
 def _stack(tensors: list[Tensors]) -> Tensors:
     """Static tensors of one source a replica, stacked."""
     for name in tensors[0]:
