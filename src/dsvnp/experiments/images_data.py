@@ -13,6 +13,7 @@ from dsvnp.data.catalog import ImageSet, load_images
 from dsvnp.data.images import normalise
 from dsvnp.data.ood import IN_RANGE, NOISES, noise, noise_in_range, shuffle_blocks
 from dsvnp.naming import lookup
+from dsvnp.networks import Shape
 
 BLOCKS = 4  # along each side of a shuffled image
 
@@ -61,6 +62,11 @@ class Portions(NamedTuple):
     num_test: int = 10_000
     num_context: int = 100
 
+    @property
+    def held_out(self) -> bool:
+        """Whether held-out training images are judged on."""
+        return lookup(self.judged_on, {"test": False, "held-out": True}, "set to judge on")
+
 
 class Context(NamedTuple):
     """Images [C, pixels] and labels [C, 1] that a model may look at."""
@@ -108,39 +114,39 @@ def load_sets(
         verify: False accepts files whose checksum differs from the published one.
     """
     domain = lookup(name, DOMAINS, "domain")
-    held_out = lookup(portions.judged_on, {"test": False, "held-out": True}, "set to judge on")
-    read = _read(name, directory, "train", verify)
+    read, *others = read_sets(name, directory, portions, verify)
     order = torch.randperm(len(read.images), generator=torch.Generator().manual_seed(1_000_000))
-    kept, order = (
-        order.split([portions.num_held_out, len(order) - portions.num_held_out]) if held_out else ([], order)
-    )
-    images, labels = (value.to(device) for value in _tensors(read, order[: portions.num_train]))
+    kept = portions.num_held_out if portions.held_out else 0
+    images, labels = _tensors(read, order[kept:][: portions.num_train], device)
     mean, std = _statistics(images)
     off, by = (mean, std) if domain.standardised else (torch.zeros_like(mean), torch.ones_like(std))
 
-    def numbers(images: Tensor) -> Tensor:
-        return normalise(images.flatten(1), off, by)
+    def numbers(sets: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: normalise(images.flatten(1), off, by) for name, images in sets.items()}
 
-    generator = torch.Generator(device).manual_seed(2_000_000 + held_out)
-    if held_out:
-        own, y = (value.to(device) for value in _tensors(read, kept[: portions.num_test]))
+    generator = torch.Generator(device).manual_seed(2_000_000 + portions.held_out)
+    if portions.held_out:
+        own, y = _tensors(read, order[:kept][: portions.num_test], device)
         shown = {f"{name}-held-out": own, "shuffled": shuffle_blocks(own, BLOCKS, generator)}
     else:
-        parts = {other: _read(other, directory, "test", verify) for other in (name, *domain.others)}
         first = torch.arange(portions.num_test)
-        both = {other: _tensors(part, first[: len(part.images)]) for other, part in parts.items()}
-        shown, y = {other: pair[0].to(device) for other, pair in both.items()}, both[name][1].to(device)
-    x = {each: numbers(of) for each, of in shown.items()}
-    shape = (len(y), *domain.image)
-    for kind in NOISES:
-        x[kind] = noise(kind, shape, generator).flatten(1)
-        drawn = noise_in_range(kind, shape, mean, std, generator)
-        x[kind + IN_RANGE] = numbers(255 * drawn)
-    rows = torch.randperm(len(images), generator=torch.Generator().manual_seed(3_000_000))[
-        : portions.num_context
-    ]
-    context = Context(numbers(images[rows]), labels[rows, None])
+        both = [_tensors(part, first[: len(part.images)], device) for part in others]
+        shown, y = {part.name: pair[0] for part, pair in zip(others, both, strict=True)}, both[0][1]
+    noises, in_range = _noises((len(y), *domain.image), mean, std, generator)
+    x = numbers(shown) | noises | numbers(in_range)
+    chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(3_000_000))
+    rows = chosen[: portions.num_context].to(device)
+    context = Context(normalise(images[rows].flatten(1), off, by), labels[rows, None])
     return Sets(images, labels, off, by, context, x, y, shown, read.class_names)
+
+
+def read_sets(name: str, directory: Path | None, portions: Portions, verify: bool) -> list[ImageSet]:
+    """Read a domain's training images and, where they are judged on, the test images of all sets, its own first."""
+    others = () if portions.held_out else (name, *lookup(name, DOMAINS, "domain").others)
+    return [
+        _read(name, directory, "train", verify),
+        *(_read(other, directory, "test", verify) for other in others),
+    ]
 
 
 @lru_cache(maxsize=8)  # a run reads the same files for each of its units
@@ -149,9 +155,19 @@ def _read(name: str, directory: Path | None, part: str, verify: bool) -> ImageSe
     return load_images(name, directory, part, verify=verify)
 
 
-def _tensors(read: ImageSet, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _tensors(read: ImageSet, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """Some images and their labels."""
-    return torch.from_numpy(read.images)[rows], torch.from_numpy(read.labels)[rows].long()
+    images, labels = torch.from_numpy(read.images)[rows], torch.from_numpy(read.labels)[rows].long()
+    return images.to(device), labels.to(device)
+
+
+def _noises(
+    shape: Shape, mean: Tensor, std: Tensor, generator: torch.Generator
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Noise to be fed as it is, [N, pixels], and noise in the range of bytes, to be normalised like images."""
+    noises = {kind: noise(kind, shape, generator).flatten(1) for kind in NOISES}
+    in_range = {kind + IN_RANGE: 255 * noise_in_range(kind, shape, mean, std, generator) for kind in NOISES}
+    return noises, in_range
 
 
 def _statistics(images: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,21 +24,23 @@ from dsvnp.experiments.images import ImagesExperiment
 
 Cell = Mapping[str, Any]
 SHORT = {"num_epochs": 20}  # a fifth of the paper's
+WEIGHTS = [
+    {"beta_local": beta, "anneal": anneal} for beta, anneal in product((0.1, 1.0, 10.0), (0.0, 0.25, 1.0))
+]
+REST: list[dict[str, Any]] = [
+    *({"learning_rate": rate} for rate in (3e-4, 3e-3)),
+    *({"weight_decay": decay} for decay in (0.005, 0.05, 0.5)),
+    {"train_local": 4},
+    {"model": "nn"},
+]
 GRIDS: dict[str, list[Cell]] = {
     "mnist": [
-        {"domain": "mnist", "beta_local": beta, "anneal": anneal, "train_local": draws, **SHORT}
-        for beta, anneal, draws in product((0.1, 1.0, 10.0, 100.0), (0.0, 0.5), (1, 4))
+        *({"domain": "mnist", **SHORT, **cell} for cell in WEIGHTS),
+        *({"domain": "mnist", "recipe": "strong", **SHORT, **cell} for cell in [*REST, {"pad": 0}]),
     ],
     "cifar10": [
-        {"domain": "cifar10", "recipe": "strong", **SHORT, **cell}
-        for cell in (
-            *(
-                {"beta_local": beta, "anneal": anneal}
-                for beta, anneal in product((0.1, 1.0, 10.0, 100.0), (0.0, 0.5))
-            ),
-            *({"learning_rate": rate} for rate in (3e-4, 3e-3)),
-            *({"weight_decay": decay} for decay in (0.005, 0.5)),
-        )
+        {"domain": "cifar10", "recipe": "strong", "precision": "bf16", **SHORT, **cell}
+        for cell in [*WEIGHTS, *REST]
     ],
 }
 
