@@ -209,8 +209,7 @@ class CurvesExperiment(Experiment):
         change: Change = NO_CHANGE,
     ) -> list[NeuralProcess]:
         """Train replicas of a model on curves."""
-        arch = Architecture(1, 1, encoder=choices.encoder, dim_lat=choices.dim_lat, decoder=choices.decoder)
-        arch, settings = change.apply(arch, self.settings(choices))
+        arch, settings = change.apply(architecture(choices), self.settings(choices))
         source = Curves(self.batch_size, choices.num_points, 3, self.max_context, refresh_every=1024)
         fleet = self.fleet(label, partial(make_model, name, arch), source, seeds, settings, place)
         return [fleet.replica(row) for row in range(len(seeds))]
@@ -227,3 +226,9 @@ class CurvesExperiment(Experiment):
             draw_calibration(units, out),
             draw_training(units, out),
         ]
+
+
+def architecture(choices: Choices) -> Architecture:
+    """Sizes of the networks."""
+    encoder, decoder = (tuple(sizes) for sizes in (choices.encoder, choices.decoder))
+    return Architecture(1, 1, encoder=encoder, dim_lat=choices.dim_lat, decoder=decoder)
