@@ -136,3 +136,22 @@ def test_settings_inside_settings_are_named_with_a_dot():
         "rate": "0.1",
         "none": "None",
     }
+
+
+def test_tables_that_are_no_headline_can_be_unfolded(tmp_path):
+    rows = [
+        row("np", [1.0], dataset=dataset, metric=metric, split="test")
+        for metric in ("auroc", "aupr")
+        for dataset in ("mnist", "kmnist")
+    ]
+    write_run(tmp_path / "images", rows, "images", {"domain": "mnist"})
+    for path in write_report(tmp_path):
+        titles = re.split("<summary>1 more table<", path.read_text(encoding="utf-8"))
+        found = [re.findall(r"(?:<b>|\*\*)(AU\w+)\.", part) for part in titles]
+        assert found == [["AUROC"], ["AUPR"]]
+
+
+def test_what_is_no_model_of_ours_has_the_colour_of_the_text(tmp_path):
+    (page, _) = write_report(write_run(tmp_path / "one", [row("ridge", [1.0]), row("np", [2.0])]))
+    marks = re.findall('<i style="background:([^"]+)">', page.read_text(encoding="utf-8"))
+    assert marks == ["currentColor", COLOURS["np"]]  # which dark mode makes light

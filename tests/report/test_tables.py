@@ -1,11 +1,12 @@
 """What stands in the tables of a report."""
 
+import json
 from dataclasses import replace
 
 import pytest
 from made_runs import row, write_run
 
-from dsvnp.report.runs import Run, find_runs
+from dsvnp.report.runs import Run, find_runs, find_speed
 from dsvnp.report.tables import seeds_text, summary_of, tables_of, title_of
 from dsvnp.report.words import goal_of, metric_text, split_text
 
@@ -214,3 +215,12 @@ def test_units_of_a_single_column_share_a_table(tmp_path):
     (table,) = tables_of(run_of(tmp_path, rows))
     assert table.columns[1:] == ("MSE, unit variance (lower is better)", "MSE, raw units (lower is better)")
     assert [cell.text for cell in table.rows[0][1]] == ["1.000", "2.000"]
+
+
+def test_speed_is_found_a_gpu_first(tmp_path):
+    (tmp_path / "speed").mkdir()
+    for name, device in (("a", "CPU, 2 threads"), ("b", "NVIDIA H200")):
+        (tmp_path / "speed" / f"{name}.json").write_text(
+            json.dumps({"machine": {"device": device}, "rows": []})
+        )
+    assert [file["machine"]["device"] for file in find_speed(tmp_path)] == ["NVIDIA H200", "CPU, 2 threads"]

@@ -34,7 +34,11 @@ def markdown_run(run: Run, report: Report) -> str:
         parts.append("### What differs from the paper, and why")
         parts.append("\n".join(f"- {item}" for item in text.differs))
     if more := [markdown_table(table) for table in tables if not table.headline]:
-        parts += [f"<details><summary>{len(more)} more tables</summary>", *more, "</details>"]
+        parts += [
+            f"<details><summary>{len(more)} more table{'s' * (len(more) > 1)}</summary>",
+            *more,
+            "</details>",
+        ]
     pairs = "\n".join(f"| {name} | {value} |" for name, value in settings_of(run.config).items())
     parts.append(f"### Settings\n\n| setting | value |\n| --- | --- |\n{pairs}")
     return "\n\n".join(parts)

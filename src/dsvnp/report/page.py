@@ -70,7 +70,9 @@ def html_run(run: Run, report: Report) -> str:
         items = "".join(f"<li>{escape(item)}</li>" for item in text.differs)
         parts.append(f"<h3>What differs from the paper, and why</h3><ul>{items}</ul>")
     if more := [html_table(table) for table in tables if not table.headline]:
-        parts.append(f"<details><summary>{len(more)} more tables</summary>{''.join(more)}</details>")
+        parts.append(
+            f"<details><summary>{len(more)} more table{'s' * (len(more) > 1)}</summary>{''.join(more)}</details>"
+        )
     pairs = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
         for name, value in settings_of(run.config).items()
