@@ -7,8 +7,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from dsvnp.experiments.base import Workplace, make_experiment, run
-from dsvnp.experiments.gather import gather
+from dsvnp.experiments.base import Experiment, Workplace, make_experiment, run, write_results
+from dsvnp.experiments.curves import CurvesExperiment
+from dsvnp.experiments.gather import gather, joint_experiment
+from dsvnp.experiments.multioutput import MultiOutputExperiment
 from dsvnp.experiments.toy import ToyExperiment
 
 
@@ -63,3 +65,18 @@ def test_a_shared_unit_must_agree(runs, tmp_path):
     (other / "units.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match="has another gp with seed 0"):
         gather(tmp_path / "new", [runs["cnp"], other])
+
+
+def test_what_runs_have_of_a_list_or_of_a_text_with_commas_is_joined(tmp_path):
+    def joint(kind: type[Experiment], *settings: dict) -> Experiment:
+        folders = []
+        for number, changes in enumerate(settings):
+            folders.append(tmp_path / f"{kind.name}{number}")
+            folders[-1].mkdir()
+            write_results(make_experiment(kind, "smoke", **changes), [], folders[-1])
+        return joint_experiment(folders)
+
+    curves = joint(CurvesExperiment, {"variants": ("wide",), "num_seeds": 7}, {"variants": ("paper",)})
+    assert (curves.variants, curves.num_seeds) == (("paper", "wide"), 7)
+    tables = joint(MultiOutputExperiment, {"recipe": "gaussian"}, {"recipe": "paper"}, {"recipe": "paper"})
+    assert tables.recipe == "paper,gaussian"

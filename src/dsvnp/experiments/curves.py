@@ -94,6 +94,8 @@ class CurvesExperiment(Experiment):
         for model, value in row.items()
     }
 
+    extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "variants")
+
     variants: tuple[str, ...] = ("paper", "wide")
     encoder: tuple[int, ...] = (32, 32)
     dim_lat: int = 128

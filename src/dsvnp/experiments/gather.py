@@ -52,12 +52,18 @@ def joint_experiment(runs: Sequence[Path]) -> Experiment:
     joint = dict(configs[0])
     for name in kind.extendable:
         values = [config[name] for config in configs]
-        if not isinstance(values[0], list):
-            joint[name] = max(values)
-            continue
-        found = dict.fromkeys(item for value in values for item in value)
-        joint[name] = sorted(found, key=[*getattr(kind, name), *found].index)  # in the order of a single run
+        joint[name] = _joined(values, getattr(kind, name))
     return rebuild(kind, joint)
+
+
+def _joined(values: Sequence[Any], default: Any) -> Any:
+    """All that lists hold, or texts with commas, in the order of a single run; of numbers the largest."""
+    if isinstance(values[0], str):
+        return ",".join(_joined([value.split(",") for value in values], default.split(",")))
+    if not isinstance(values[0], list):
+        return max(values)
+    found = dict.fromkeys(item for value in values for item in value)
+    return sorted(found, key=[*default, *found].index)
 
 
 def rebuild(kind: type[Experiment], config: dict[str, Any]) -> Experiment:
