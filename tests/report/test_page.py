@@ -140,7 +140,7 @@ def test_settings_inside_settings_are_named_with_a_dot():
 
 def test_tables_that_are_no_headline_can_be_unfolded(tmp_path):
     rows = [
-        row("np", [1.0], dataset=dataset, metric=metric, split="test")
+        row("np", [1.0], dataset=dataset, metric=metric, split="test", unit="share")
         for metric in ("auroc", "aupr")
         for dataset in ("mnist", "kmnist")
     ]
