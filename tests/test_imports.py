@@ -14,7 +14,7 @@ LAYERS = [
     APART,
     {"training"},
     {"estimators", "experiments", "report"},
-    {"cli", "__main__"},
+    {"cli", "cli_tables", "__main__"},
 ]
 LAYER = {module: height for height, modules in enumerate(LAYERS) for module in modules}
 

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 import dsvnp
+from dsvnp import cli_tables
 from dsvnp.experiments import EXPERIMENTS
 from dsvnp.experiments.all import plan, run_all
 from dsvnp.experiments.base import Experiment, Workplace, make_experiment, run
@@ -30,6 +31,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+cli_tables.register(app)
 
 
 def _version(asked: bool) -> None:

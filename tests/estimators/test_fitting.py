@@ -136,8 +136,8 @@ def test_the_summary_measures_each_row_by_the_replica_that_had_not_seen_it():
     assert summary["neural process"]["mse"] == pytest.approx(mean_squared_error(y, torch.cat(mean)), rel=1e-9)
     assert summary["neural process"]["mse"] < summary["ridge"]["mse"] < summary["mean predictor"]["mse"]
     assert summary["mean predictor"]["mse"] == pytest.approx(float(Y.var()), rel=0.5)
-    assert len(fitted.ensemble_.pit) == y.numel()
-    inside = np.mean(np.abs(2 * fitted.ensemble_.pit.numpy() - 1) <= 0.9)
+    assert len(fitted.ensemble_.calibration) == y.numel()
+    inside = np.mean(np.abs(2 * fitted.ensemble_.calibration.numpy() - 1) <= 0.9)
     assert summary["neural process"]["coverage_90"] == pytest.approx(inside)
 
 

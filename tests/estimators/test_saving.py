@@ -27,7 +27,7 @@ def test_a_regressor_comes_back_as_it_was(tmp_path, outputs):
         np.testing.assert_array_equal(getattr(again, ask)(X), getattr(fitted, ask)(X))
     np.testing.assert_array_equal(again.log_prob(X, Y), fitted.log_prob(X, Y))
     assert again.validation_ == fitted.validation_
-    np.testing.assert_array_equal(again.ensemble_.pit, fitted.ensemble_.pit)
+    np.testing.assert_array_equal(again.ensemble_.calibration, fitted.ensemble_.calibration)
     again.condition(X, Y).predict(X)
 
 

@@ -114,7 +114,7 @@ class Encoding:
             if categories is not None:
                 texts.append(values.astype(str).astype(object))
             elif values.dtype.kind != "f":
-                row = next(i for i, text in enumerate(values) if not _is_number(text))
+                row = next(i for i, text in enumerate(values) if not is_number(text))
                 raise ValueError(
                     f"column {name!r} held numbers in training but holds {values[row]!r} at {table.place(row)}"
                 )
@@ -184,7 +184,7 @@ def _column(name: str, series: Any) -> Array:
     cells = values.tolist()
     missing = [cell is None or cell != cell or str(cell) == "<NA>" for cell in cells]
     there = [cell for cell, gone in zip(cells, missing, strict=True) if not gone]
-    if not categorical and not any(isinstance(cell, str) for cell in there) and all(map(_is_number, there)):
+    if not categorical and not any(isinstance(cell, str) for cell in there) and all(map(is_number, there)):
         # Nullable integers, decimals.
         return np.array([np.nan if gone else float(cell) for cell, gone in zip(cells, missing, strict=True)])
     return np.array(
@@ -200,7 +200,8 @@ def _column_of_targets(series: Any) -> Array:
     return np.asarray(values)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a cell can be read as a number."""
     try:
         float(value)
     except (TypeError, ValueError):

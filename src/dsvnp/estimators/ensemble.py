@@ -85,13 +85,13 @@ class Ensemble:
         replicas: the members.
         num_context: size of a prediction's context, at most.
         prior: what outputs are without a look at inputs, see `summary.prior_of`.
-        pit: P(Y ≤ y) of the outputs that were held out, [N]; none for classes.
+        calibration: what a calibration plot of the held-out rows is made of, see `summary.calibration_of`.
     """
 
     replicas: list[Replica]
     num_context: int
     prior: Tensor
-    pit: Tensor
+    calibration: Tensor
 
     @property
     def device(self) -> torch.device:

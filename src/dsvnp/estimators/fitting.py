@@ -18,7 +18,7 @@ from dsvnp.estimators.correcting import CORRECTIONS, Answer
 from dsvnp.estimators.ensemble import Ensemble, Outputs, Replica, beside
 from dsvnp.estimators.recipe import Recipe
 from dsvnp.estimators.scaling import ClassScaling, InputScaling, OutputScaling
-from dsvnp.estimators.summary import Summary, blind, normal, pit_of, prior_of, summarise
+from dsvnp.estimators.summary import Summary, blind, calibration_of, normal, prior_of, summarise
 from dsvnp.predictive import CategoricalPredictive, Predictive
 from dsvnp.training import Fleet, Reporter, train
 
@@ -201,8 +201,8 @@ def _finish(
         device
     )  # any two cover the table
     prior = prior_of(y, answers[0].predictive.shape[-1])
-    pit = torch.cat([pit_of(a.predictive, a.y) for a in answers]).cpu()
-    return Ensemble(replicas, size, prior, pit), _summary(answers, prior)
+    calibration = torch.cat([calibration_of(a.predictive, a.y) for a in answers]).cpu()
+    return Ensemble(replicas, size, prior, calibration), _summary(answers, prior)
 
 
 def _summary(answers: Sequence[Answer], prior: Tensor) -> Summary:

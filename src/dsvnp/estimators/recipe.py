@@ -33,7 +33,7 @@ class Recipe:
         learning_rate: the largest; it falls to zero as a cosine.
         weight_decay: of AdamW.
         beta_local: weight of the local divergence.
-        validate_every: steps between validations.
+        validate_every: steps between validations, at most.
         patience: validations without improvement after which a replica stops.
     """
 
@@ -51,6 +51,7 @@ class Recipe:
 
     def settings(self, device: torch.device) -> Settings:
         """Settings of the fleet; on a CPU its replicas are trained one after the other."""
+        every = max(1, min(self.validate_every, self.num_steps // 4))
         return Settings(
             num_steps=self.num_steps,
             learning_rate=self.learning_rate,
@@ -59,9 +60,9 @@ class Recipe:
             objective=Objective(beta_local=self.beta_local),
             compile=False,
             chunk_size=1 if device.type == "cpu" else None,
-            validate_every=min(self.validate_every, self.num_steps),
+            validate_every=every,
             patience=self.patience,
-            log_every=min(self.validate_every, self.num_steps),
+            log_every=every,
         )
 
     def make(self, dim_x: int, dim_y: int, likelihood: str) -> NeuralProcess:

@@ -133,7 +133,7 @@ def _tensors(estimator: BaseNP) -> dict[str, Tensor]:
     """All tensors by name."""
     x, y = estimator.context_
     ensemble = estimator.ensemble_
-    out = {"context.x": x, "context.y": y, "prior": ensemble.prior, "pit": ensemble.pit}
+    out = {"context.x": x, "context.y": y, "prior": ensemble.prior, "calibration": ensemble.calibration}
     for row, replica in enumerate(ensemble.replicas):
         out |= {f"replica.{row}.model.{name}": value for name, value in replica.model.state_dict().items()}
         out |= {f"replica.{row}.inputs.{name}": value for name, value in vars(replica.inputs).items()}
@@ -165,7 +165,7 @@ def _restore(estimator: BaseNP, record: dict[str, Any], tensors: dict[str, Tenso
     device = pick_device(estimator.device)
     replicas = [_replica(estimator, tensors, row).to(device) for row in range(record["num_replicas"])]
     estimator.ensemble_ = Ensemble(
-        replicas, record["num_context"], tensors["prior"].to(device), tensors["pit"]
+        replicas, record["num_context"], tensors["prior"].to(device), tensors["calibration"]
     )
 
 

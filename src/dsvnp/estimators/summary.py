@@ -69,11 +69,16 @@ def one_output(predictive: GaussianPredictive, output: int) -> GaussianPredictiv
     return GaussianPredictive(predictive.loc[..., [output]], predictive.scale[..., [output]])
 
 
-def pit_of(predictive: Predictive, y: Tensor) -> Tensor:
-    """P(Y ≤ y) of each known output, [N]; nothing for classes."""
-    if not isinstance(predictive, GaussianPredictive):
-        return y.new_zeros(0, dtype=torch.float64)
+def pit_of(predictive: GaussianPredictive, y: Tensor) -> Tensor:
+    """P(Y ≤ y) of each known output, [N]."""
     return predictive.cdf(y[None])[0][~torch.isnan(y)]
+
+
+def calibration_of(predictive: Predictive, y: Tensor) -> Tensor:
+    """What a calibration plot needs: PITs [N], or class probabilities with the label behind them [N, classes + 1]."""
+    if isinstance(predictive, GaussianPredictive):
+        return pit_of(predictive, y)
+    return torch.cat([predictive.mean[0], y.double()], 1)
 
 
 def as_text(summary: Summary) -> list[list[str]]:

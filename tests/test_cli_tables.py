@@ -1,0 +1,183 @@
+"""`dsvnp fit`, `predict` and `evaluate` as a person types them, and what a person may get wrong."""
+
+import csv
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dsvnp import NPRegressor
+from dsvnp.cli import main
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def write(path, columns, separator=","):
+    lines = [
+        separator.join(columns),
+        *(separator.join(map(str, row)) for row in zip(*columns.values(), strict=True)),
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def columns(rows=60, seed=0):
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(2, rows)).round(4)
+    town = np.array(["Ely", "Bath"])[rng.integers(2, size=rows)]
+    flow = (100 + 10 * a + 5 * (town == "Ely") + rng.normal(size=rows)).round(3)
+    return {"a": a, "b": b, "town": town, "flow": flow, "depth": (flow / 50 + b).round(3)}
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def typed(*words):
+        """Exit code, what was printed, and what was said on the standard error."""
+        monkeypatch.setattr(sys, "argv", ["dsvnp", *map(str, words)])
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        printed = capsys.readouterr()
+        return leaving.value.code or 0, printed.out, printed.err
+
+    return typed
+
+
+def fit(run, table, out, *words):
+    return run("fit", table, "--out", out, "--replicas", 1, "--steps", 4, "--device", "cpu", *words)
+
+
+def test_numbers_from_fit_to_evaluate(run, tmp_path):
+    table, model = write(tmp_path / "river.csv", columns()), tmp_path / "model"
+    code, out, err = fit(run, table, model, "--target", "flow,depth", "--model", "cnp")
+    assert code == 0, err
+    assert "ridge" in out
+    assert "step 4/4" in err  # progress
+    assert (model / "calibration.png").read_bytes()[:8] == PNG
+    new = write(tmp_path / "new.csv", {k: v for k, v in columns(seed=1).items() if k in ("town", "b", "a")})
+    assert run("predict", model, new, "--out", tmp_path / "out.csv")[0] == 0
+    with (tmp_path / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 60
+    expected = NPRegressor.load(model).predict(pl.read_csv(new).select("a", "b", "town"))
+    np.testing.assert_allclose([float(row["flow"]) for row in rows], expected["flow"].to_numpy())
+    assert all(float(row["depth_low"]) < float(row["depth"]) < float(row["depth_high"]) for row in rows)
+    code, out, _ = run("evaluate", model, table, "--plot", tmp_path / "plots" / "c.png")
+    assert code == 0
+    assert "60 rows of river.csv" in out
+    assert "mean predictor" in out
+    assert (tmp_path / "plots" / "c.png").read_bytes()[:8] == PNG
+
+
+def test_classes_from_fit_to_evaluate_by_parquet(run, tmp_path):
+    table = tmp_path / "river.parquet"
+    pl.DataFrame(columns()).write_parquet(table)
+    assert fit(run, table, tmp_path / "model", "--target", "town", "--inputs", "a,flow")[0] == 0
+    assert run("predict", tmp_path / "model", table, "--out", tmp_path / "out.parquet")[0] == 0
+    out = pl.read_parquet(tmp_path / "out.parquet")
+    assert out.columns == ["town", "p_Bath", "p_Ely", "ood_score"]
+    assert set(out["town"]) <= {"Bath", "Ely"}
+    np.testing.assert_allclose(out["p_Bath"] + out["p_Ely"], 1)
+    code, printed, _ = run("evaluate", tmp_path / "model", table)
+    assert code == 0
+    assert "accuracy" in printed
+
+
+def test_semicolons_empty_cells_and_whole_numbers_as_classes(run, tmp_path):
+    cells = columns(rows=30)
+    cells["kind"] = ["1", "2", ""] * 10
+    del cells["town"]
+    table = write(tmp_path / "t.csv", cells, separator=";")
+    code, out, err = fit(run, table, tmp_path / "m", "--target", "kind", "--task", "classification")
+    assert code == 0, err
+    assert "accuracy" in out
+
+
+def changed(name, row, value):
+    cells = {key: list(values) for key, values in columns().items()}
+    cells[name][row] = value
+    return cells
+
+
+WRONG = [
+    (columns(), ["--target", "flaw"], "Did you mean 'flow'?"),
+    (columns(), ["--target", "flow", "--inputs", "a,c"], "unknown column of"),
+    (columns(), ["--target", "flow", "--inputs", "a,flow"], "input and target"),
+    (columns(), ["--target", "flow", "--model", "dsvpn"], "Did you mean 'dsvnp'?"),
+    (columns(), ["--target", "town,flow"], "one column at a time"),
+    (columns(), ["--target", "flow,town"], "target 'town' holds texts ('"),
+    (columns(), ["--target", "flow", "--task", "classification"], "'flow' holds fractions"),
+    (changed("a", 4, "tall"), ["--target", "flow"], "t.csv line 6, column 'a': 'tall' is not a number"),
+    (changed("a", 4, ""), ["--target", "flow"], "contains NaN: column 'a' at line 6"),
+    (changed("a", 4, "inf"), ["--target", "flow"], "t.csv line 6, column 'a': inf is too large"),
+    (changed("b", 7, "1e200"), ["--target", "flow"], "t.csv line 9, column 'b': 1e+200 is too large"),
+    ({**columns(), "flow": [3] * 60}, ["--target", "flow"], "target 'flow' is 3 in every row"),
+    ({**columns(), "flow": [3] + [""] * 59}, ["--target", "flow"], "target 'flow' is known in 1 row"),
+    (columns(rows=1), ["--target", "flow"], "known in 1 row(s); a fit needs at least 2"),
+    ({k: [] for k in columns()}, ["--target", "flow"], "has a header but no row"),
+    ({"1": [1], "2": [2]}, ["--target", "1"], "the first line holds numbers"),
+    ({"a": [1], "": [2]}, ["--target", "a"], "column 2 has no name"),
+]
+
+
+@pytest.mark.parametrize(("cells", "words", "message"), WRONG, ids=range(len(WRONG)))
+def test_a_mistake_is_one_line_with_its_place_and_leaves_nothing(run, tmp_path, cells, words, message):
+    table = write(tmp_path / "t.csv", cells)
+    code, out, err = fit(run, table, tmp_path / "model", *words)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"a,b\n1,2\n3\n", "line 3: expected 2 cells, got 1"),
+        (b"a,a\n1,2\n", "two columns are called 'a'"),
+        (b"a,b\n1,\xff\n", "is not UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(run, tmp_path, content, message):
+    (tmp_path / "t.csv").write_bytes(content)
+    code, _, err = fit(run, tmp_path / "t.csv", tmp_path / "model", "--target", "a")
+    assert code == 2
+    assert message in err
+
+
+def test_a_far_away_value_is_a_warning_with_its_place(run, tmp_path):
+    table = write(tmp_path / "t.csv", changed("b", 7, "1e12"))
+    code, _, err = fit(run, table, tmp_path / "model", "--target", "flow")
+    assert code == 0
+    assert "warning" in err
+    assert "t.csv line 9, column 'b': 1e+12 is far from the others" in err
+
+
+def test_mistakes_with_models_and_outputs(run, tmp_path):
+    table, model = write(tmp_path / "t.csv", columns()), tmp_path / "model"
+    assert fit(run, table, model, "--target", "flow")[0] == 0
+    less = write(tmp_path / "less.csv", {"a": [1.0], "town": ["Ely"]})
+    strange = write(tmp_path / "strange.csv", {"a": ["x"], "b": [1], "depth": [1], "town": ["Ely"]})
+    (tmp_path / "holiday").mkdir()
+    (tmp_path / "holiday" / "photo.jpg").write_text("")
+    for words, message in [
+        (["predict", model, less, "--out", tmp_path / "o.csv"], "less.csv has no column 'b'"),
+        (
+            ["predict", model, strange, "--out", tmp_path / "o.csv"],
+            "'a' held numbers in training but holds 'x' at line 2",
+        ),
+        (["predict", model, table, "--out", tmp_path / "o.xls"], "ends in .csv or .parquet"),
+        (["predict", tmp_path / "none", table, "--out", tmp_path / "o.csv"], "holds no estimator"),
+        (["predict", model, tmp_path / "none.csv", "--out", tmp_path / "o.csv"], "none.csv is not there"),
+        (["predict", model, table, "--out", tmp_path / "o.csv", "--coverage", "90"], "coverage must lie"),
+        (["evaluate", model, less], "unknown column of"),
+        (["fit", table, "--target", "flow", "--out", tmp_path / "holiday"], "holds no model"),
+        (["fit", tmp_path / "t.xls", "--target", "flow", "--out", tmp_path / "n"], "t.xls is not there"),
+    ]:
+        code, _, err = run(*words)
+        assert (code, message in err) == (2, True), (words, err)
+    assert not (tmp_path / "o.csv").exists()
+    assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
