@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from plain_loop import task_of
 from rank_script import DATA, SEEDS, SHARED, validation
 from safetensors.torch import load_file
@@ -258,3 +259,18 @@ def test_one_process_alone_needs_no_group(monkeypatch):
 def test_an_unknown_way_is_refused():
     with pytest.raises(ValueError, match=r"unknown way to spread a fleet 'replica'. Did you mean 'replicas'"):
         Cluster(mode="replica")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "calls"), [(True, [("device", 1), ("group", "nccl")]), (False, [("group", "gloo")])]
+)
+def test_each_process_takes_a_gpu_of_its_own_before_it_meets_the_others(monkeypatch, gpus, calls):
+    made = []
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: made.append(("device", number)))
+    monkeypatch.setattr(dist, "init_process_group", lambda backend: made.append(("group", backend)))
+    monkeypatch.setattr(dist, "get_rank", lambda: 3)
+    assert Cluster.from_environment() == Cluster(3, 4, "replicas")
+    assert made == calls

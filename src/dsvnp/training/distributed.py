@@ -41,12 +41,18 @@ class Cluster:
 
     @classmethod
     def from_environment(cls, mode: str = "replicas", backend: str | None = None) -> Cluster:
-        """Join the processes that `torchrun` started; one process alone if it did not."""
+        """Join the processes that `torchrun` started, each on a GPU of its own where there are any.
+
+        One process alone if `torchrun` did not start it.
+        """
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return cls(mode=mode)
         if not dist.is_initialized():
-            dist.init_process_group(backend or ("nccl" if torch.cuda.is_available() else "gloo"))
+            backend = backend or ("nccl" if torch.cuda.is_available() else "gloo")
+            if backend == "nccl":  # "cuda" then means this process's own
+                torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            dist.init_process_group(backend)
         return cls(dist.get_rank(), size, mode)
 
     @property
