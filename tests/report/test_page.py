@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from made_runs import SVG, row, write_run
 
+from dsvnp.report.about import figures_of
 from dsvnp.report.contents import Report, settings_of
 from dsvnp.report.page import picture_width, write_report
 from dsvnp.report.style import COLOURS
@@ -64,7 +65,7 @@ def test_pictures_are_inside_with_what_they_show(html):
     assert pictures[0]["alt"].startswith("Two unseen curves")  # in the order of the texts,
     assert pictures[1]["alt"].startswith("The terms of the bound")
     assert pictures[2]["alt"] == "Curves from a stochastic process: a new one."  # then those without one
-    assert "min-width:620px" in pictures[0]["style"]
+    assert "width:960px;min-width:620px" in pictures[0]["style"]
 
 
 def test_links_lead_somewhere(html):
@@ -155,3 +156,9 @@ def test_what_is_no_model_of_ours_has_the_colour_of_the_text(tmp_path):
     (page, _) = write_report(write_run(tmp_path / "one", [row("ridge", [1.0]), row("np", [2.0])]))
     marks = re.findall('<i style="background:([^"]+)">', page.read_text(encoding="utf-8"))
     assert marks == ["currentColor", COLOURS["np"]]  # which dark mode makes light
+
+
+def test_a_figure_for_each_model_names_it(tmp_path):
+    write_run(tmp_path / "x", [row("np", [1.0])], "images", figures=("sure-dsvnp-strong.svg", "sure-nn.svg"))
+    texts = [shown for _, shown in figures_of(Report.find(tmp_path).runs[0])]
+    assert [text.split(" of each set")[0] for text in texts] == ["DSVNP strong: the images", "NN: the images"]

@@ -172,6 +172,8 @@ def test_a_smoke_run_is_not_compared(tmp_path):
     run = replace(run_of(tmp_path, [row("cnp", [1.0], 2.0)]), preset="smoke")
     ((_, cells),) = summary_of([run]).rows
     assert cells[-3:] == (None, None, None)
+    (table,) = tables_of(run)
+    assert table.rows[0][1][0].verdict == ""
 
 
 def test_a_wide_table_of_data_sets_is_cut_into_equal_parts(tmp_path):

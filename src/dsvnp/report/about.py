@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dsvnp.report.runs import Run
+from dsvnp.report.style import text_of
 
 
 class About(NamedTuple):
@@ -194,12 +195,15 @@ def order_of(run: Run) -> tuple[int, str]:
 
 def figures_of(run: Run) -> list[tuple[Path, str]]:
     """A run's figures and what they show, in the order of the texts; one without a text has its name in words."""
-    text = about(run)
+    texts = about(run).figures
     found = []
     for path in run.figures:
-        matching = [place for place, pattern in enumerate(text.figures) if fnmatch(path.stem, pattern)]
-        place = matching[0] if matching else len(text.figures)
-        shown = [*text.figures.values(), f"{text.title}: {path.stem.replace('-', ' ')}."][place]
+        matching = [pattern for pattern in texts if fnmatch(path.stem, pattern)]
+        pattern = matching[0] if matching else path.stem
+        place = [*texts, pattern].index(pattern)
+        shown = texts.get(pattern, f"{about(run).title}: {path.stem.replace('-', ' ')}.")
+        if pattern.endswith("*"):  # a figure for each model
+            shown = f"{text_of(path.stem.removeprefix(pattern[:-1]))}: {shown[0].lower()}{shown[1:]}"
         found.append((place, path, shown))
     return [(path, shown) for _, path, shown in sorted(found)]
 

@@ -19,7 +19,8 @@ from dsvnp.report.style import INK, colour_of
 from dsvnp.report.tables import Cell, Table, label_text, summary_of, tables_of, title_of
 
 TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
-WIDE = 620  # pixels: a wider figure has a line of its own
+WIDE = 470  # pixels: a wider figure has a line of its own
+LEGIBLE = 620  # narrower, or at less than 0.8 of its width, a figure cannot be read: its box scrolls
 
 
 def write_report(folder: Path) -> list[Path]:
@@ -120,9 +121,7 @@ def html_figure(path: Path, text: str) -> str:
     uri = f"data:{TYPES[path.suffix]};base64,{base64.b64encode(data).decode()}"
     width = picture_width(data) if path.suffix == ".svg" else 640
     kind, name = "wide" if width > WIDE else "narrow", escape(path.stem)
-    style = (
-        f"width:{width}px;min-width:{min(width, WIDE)}px"  # narrower, nobody could read it: the box scrolls
-    )
+    style = f"width:{width}px;min-width:{min(round(0.8 * width), LEGIBLE)}px"
     return (
         f'<figure class="{kind}"><div class="box card" tabindex="0" role="region" aria-label="Figure: {name}">'
         f'<img alt="{escape(text)}" style="{style}" src="{uri}"></div>'

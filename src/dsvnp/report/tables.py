@@ -99,9 +99,10 @@ def summary_of(runs: Sequence[Run]) -> Table:
     """How each run compares with the paper, in counts."""
     lines = []
     for run in runs:
-        found = [verdict(row, goal_of(row, run)) for row in run.rows]
-        telling = any(found) and run.preset != "smoke"
-        counts = [Cell(str(found.count(word))) if telling else None for word in ("better", "level", "worse")]
+        found = [_verdict(row, run) for row in run.rows]
+        counts = [
+            Cell(str(found.count(word))) if any(found) else None for word in ("better", "level", "worse")
+        ]
         models = len({row["model"] for row in run.rows})
         cells = [Cell(run.preset), Cell(str(models)), Cell(seeds_text(run)), *counts]
         lines.append((title_of(run), tuple(cells)))
@@ -187,7 +188,12 @@ def _cell(row: Row, run: Run, seeds: int) -> Cell:
         notes.append(f"median {number(row['median'], row['std'] or 0.0)}")
     if len(row["seeds"]) != seeds:
         notes.append(_seeds(len(row["seeds"])))
-    return Cell(mean_and_spread(row), tuple(notes), verdict(row, goal_of(row, run)))
+    return Cell(mean_and_spread(row), tuple(notes), _verdict(row, run))
+
+
+def _verdict(row: Row, run: Run) -> str:
+    """Ours against the paper's; a smoke run, which has learned nothing, is not compared."""
+    return "" if run.preset == "smoke" else verdict(row, goal_of(row, run))
 
 
 def _best(rows: Sequence[Row], run: Run) -> str | None:
