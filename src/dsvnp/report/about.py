@@ -21,6 +21,7 @@ class About(NamedTuple):
         differs: what differs from the paper or settles what it leaves open, and why.
         figures: what each figure shows, by the name of its file or a pattern of names.
         table_per: a table for each "dataset", with splits as columns, or for each "split".
+        repeat: what a value of a row's `seeds` is: a "seed", a "split", a "fold".
         headline: patterns of "metric/split/unit" whose tables stand first; the others can be unfolded.
     """
 
@@ -30,6 +31,7 @@ class About(NamedTuple):
     differs: tuple[str, ...] = ()
     figures: Mapping[str, str] = {}
     table_per: str = "dataset"
+    repeat: str = "seed"
     headline: tuple[str, ...] = ("*",)
 
 
@@ -172,11 +174,15 @@ EXPERIMENTS: dict[str, About] = {
         headline=("nll/*", "mse/test-*"),
     ),
     "estimators": About(
-        "On tables of one's own",
+        "Estimators on tables of one's own",
         "",
-        "How do the estimators with their defaults compare with what scikit-learn offers?",
-        ("The paper has no such table.",),
+        "How do NPRegressor and NPClassifier with their defaults compare with what scikit-learn has?",
+        (
+            "The paper has no such table. RMSE and NLL are in units of each output's deviation on the training fold.",
+            "GP is a constant times an RBF kernel with a length for each input, plus noise, on 2000 rows at most.",
+        ),
         table_per="split",
+        repeat="fold",
     ),
 }
 

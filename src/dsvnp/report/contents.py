@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dsvnp.report.about import order_of
+from dsvnp.report.about import about, order_of
+from dsvnp.report.folds import find_folds
 from dsvnp.report.runs import Run, find_runs, find_speed
 from dsvnp.report.tables import seeds_text
 
@@ -30,7 +31,8 @@ class Report(NamedTuple):
         """Everything at or below a folder, in the paper's order."""
         if not folder.is_dir():
             raise ValueError(f"expected a folder with results, got {folder}, which is none")
-        report = cls(folder, sorted(find_runs(folder), key=order_of), find_speed(folder))
+        runs = [*find_runs(folder), *find_folds(folder)]
+        report = cls(folder, sorted(runs, key=order_of), find_speed(folder))
         if not report.runs and not report.speed:
             raise ValueError(f"no results.json at or below {folder}; make one with `dsvnp reproduce toy`")
         return report
@@ -38,7 +40,9 @@ class Report(NamedTuple):
 
 def facts_of(run: Run) -> list[str]:
     """How a run was made, in a few words each."""
-    facts = [f"preset {run.preset}", f"seeds: {seeds_text(run)}", run.device, f"dsvnp {run.version}"]
+    facts = [f"preset {run.preset}", f"{about(run).repeat}s: {seeds_text(run)}", run.device]
+    if run.version:
+        facts.append(f"dsvnp {run.version}")
     if run.seconds is not None:
         facts.append(f"{run.seconds / 60:.0f} min" if run.seconds >= 120 else f"{run.seconds:.0f} s")
     return facts

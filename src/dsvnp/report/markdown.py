@@ -40,7 +40,8 @@ def markdown_run(run: Run, report: Report) -> str:
             "</details>",
         ]
     pairs = "\n".join(f"| {name} | {value} |" for name, value in settings_of(run.config).items())
-    parts.append(f"### Settings\n\n| setting | value |\n| --- | --- |\n{pairs}")
+    if pairs:
+        parts.append(f"### Settings\n\n| setting | value |\n| --- | --- |\n{pairs}")
     return "\n\n".join(parts)
 
 

@@ -78,8 +78,9 @@ def html_run(run: Run, report: Report) -> str:
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
         for name, value in settings_of(run.config).items()
     )
-    parts.append(f"<details><summary>Settings of this run</summary><dl>{pairs}</dl></details></section>")
-    return "\n".join(parts)
+    if pairs:
+        parts.append(f"<details><summary>Settings of this run</summary><dl>{pairs}</dl></details>")
+    return "\n".join([*parts, "</section>"])
 
 
 def html_table(table: Table) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,15 +140,13 @@ def pictures_block(experiment: str, name: str) -> Callable[[Report], str]:
     return block
 
 
-def tables_block(experiment: str) -> Callable[[Report], str]:
-    """A block with the headline tables of an experiment."""
-
-    def block(report: Report) -> str:
-        runs = [run for run in report.runs if run.experiment == experiment]
-        tables = [table for run in runs for table in tables_of(run) if table.headline]
-        return "\n\n".join(markdown_table(table) for table in tables)
-
-    return block
+def estimators_block(report: Report) -> str:
+    """The estimators' errors and accuracies beside scikit-learn's."""
+    runs = [run for run in report.runs if run.experiment == "estimators"]
+    short = [
+        replace(run, rows=[row for row in run.rows if row["metric"] in ("rmse", "accuracy")]) for run in runs
+    ]
+    return "\n\n".join(markdown_table(table) for run in short for table in tables_of(run))
 
 
 def speed_block(report: Report) -> str:
@@ -160,7 +159,7 @@ BLOCKS: Mapping[str, Callable[[Report], str]] = {
     "functions": pictures_block("curves", "functions-wide"),
     "rollouts": pictures_block("cartpole", "rollouts"),
     "entropies": pictures_block("images", "entropy-cdf"),
-    "estimators": tables_block("estimators"),
+    "estimators": estimators_block,
     "speed": speed_block,
 }
 

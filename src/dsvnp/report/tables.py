@@ -22,7 +22,7 @@ class Cell:
 
     Attributes:
         text: the figure.
-        notes: what stands below it: the paper's figure, the median, the number of seeds where it is special.
+        notes: what stands below it: the paper's figure, the median, the number of seeds where it differs.
         verdict: ours against the paper's: "better", "level", "worse", or nothing.
         best: whether it is the best of its column.
     """
@@ -157,7 +157,7 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
     title = ", ".join(filter(None, [split_text(shown), *what]))
     return Table(
         title[:1].upper() + title[1:],
-        f"{goal}{_seeds(seeds)}.",
+        f"{goal}{_repeats(seeds, run)}.",
         ("model", *headers),
         tuple((model, tuple(cells.get((model, column)) for column in columns)) for model in models),
         headline=any(is_headline(run, row["metric"], row["split"], row["unit"]) for row in rows),
@@ -187,7 +187,7 @@ def _cell(row: Row, run: Run, seeds: int) -> Cell:
     if needs_median(row):
         notes.append(f"median {number(row['median'], row['std'] or 0.0)}")
     if len(row["seeds"]) != seeds:
-        notes.append(_seeds(len(row["seeds"])))
+        notes.append(_repeats(len(row["seeds"]), run))
     return Cell(mean_and_spread(row), tuple(notes), _verdict(row, run))
 
 
@@ -215,9 +215,9 @@ def _goal_text(goals: set[str | float | None]) -> str:
     return f"{goal.capitalize()} is better; " if isinstance(goal, str) else f"Closest to {goal:g} is best; "
 
 
-def _seeds(count: int) -> str:
-    """A number of seeds in words."""
-    return f"{count} seed{'s' * (count != 1)}"
+def _repeats(count: int, run: Run) -> str:
+    """A number of seeds, splits or folds in words."""
+    return f"{count} {about(run).repeat}{'s' * (count != 1)}"
 
 
 def _distinct(rows: Iterable[Row], key: str) -> list[str]:
