@@ -76,7 +76,7 @@ def test_every_experiment_has_a_guide():
 def test_every_page_is_in_the_contents():
     contents = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for name in NAMES[1:]:
-        assert f": {name.removeprefix('docs/')}\n" in contents
+        assert f": {name.removeprefix('docs/')}\n" in contents, f"add {name} to the contents in mkdocs.yml"
 
 
 @pytest.mark.skipif(find_spec("mkdocstrings") is None, reason="the extra `docs` is not installed")
