@@ -15,7 +15,7 @@ from dsvnp.cli import main
 from dsvnp.experiments.base import Measurement, UnitResult, Workplace, make_experiment, run
 from dsvnp.experiments.images import COLUMNS, RECIPES, ImagesExperiment, Recipe
 from dsvnp.experiments.images_data import Portions, load_sets
-from dsvnp.experiments.images_selection import GRIDS, select
+from dsvnp.experiments.images_selection import GRIDS, choose, select
 from dsvnp.objectives import Objective
 from dsvnp.training import Adam, Schedule
 
@@ -314,3 +314,12 @@ def test_the_selection_changes_only_what_its_cell_says(tmp_path, mnist, monkeypa
         make_experiment(ImagesExperiment, "paper", judged_on="held-out", models=("nn",)),
         [4],
     )
+
+
+def test_the_choice_is_by_shuffled_images_among_those_that_classify_best():
+    def entry(accuracy: float, auroc: float, **cell):
+        return {"cell": cell, "scores": {"mnist-held-out accuracy": accuracy, "shuffled auroc": auroc}}
+
+    done = [entry(0.99, 0.9, beta_local=1.0), entry(0.9885, 0.95, beta_local=2.0), entry(0.987, 0.99)]
+    assert choose(done)["cell"] == {"beta_local": 2.0}
+    assert choose([*done, entry(0.995, 0.999, model="nn")])["cell"] == {"beta_local": 2.0}
