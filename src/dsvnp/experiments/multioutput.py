@@ -12,7 +12,7 @@ a row's `seeds` are its splits in order (`multioutput_folds.py`). Rows are named
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
@@ -25,6 +25,7 @@ from dsvnp.experiments.multioutput_figures import calibration_figure, errors_fig
 from dsvnp.experiments.multioutput_folds import PUBLISHED, Split, load_rows, make_split
 from dsvnp.experiments.multioutput_gp import SparseGP, measure_gp
 from dsvnp.experiments.multioutput_measures import Measured, collect, measure_net
+from dsvnp.experiments.multioutput_strong import Strong, train_and_measure_strong
 from dsvnp.experiments.multioutput_study import write_study
 from dsvnp.experiments.toy import has_gpytorch
 from dsvnp.models import Architecture, make_model
@@ -32,7 +33,7 @@ from dsvnp.naming import lookup
 from dsvnp.training import Settings
 
 SPARSE_GP = "sparse-gp"
-RECIPES = ("paper", "gaussian")
+RECIPES = ("paper", "gaussian", "strong")
 PAPER_ROWS = {
     "sarcos": ((1.215, 3e-3), (1.437, 2.9e-2), (1.285, 1.2e-1), (1.362, 8.4e-2), (0.839, 1.5e-2)),
     "wq": ((0.007, 9.6e-8), (0.015, 2.4e-5), (0.007, 5.2e-6), (0.010, 8.5e-6), (0.006, 1.6e-6)),
@@ -71,6 +72,7 @@ class MultiOutputExperiment(Experiment):
         n_jobs: cores that extra-trees and 5-NN may use; -1 for all.
         gp_inducing: inducing points of the sparse GP.
         gp_steps: its training steps.
+        strong: settings of the strong recipe.
     """
 
     name: ClassVar[str] = "multioutput"
@@ -88,7 +90,7 @@ class MultiOutputExperiment(Experiment):
     num_seeds: int = 20
     seeds_at_once: int = 20
     datasets: tuple[str, ...] = ("sarcos", "wq", "scm20d")
-    recipe: str = "paper,gaussian"
+    recipe: str = "paper,gaussian,strong"
     baselines: tuple[str, ...] = (*REGRESSORS, SPARSE_GP)
     max_rows: int | None = None
     verify: bool = True
@@ -111,8 +113,11 @@ class MultiOutputExperiment(Experiment):
     n_jobs: int = 1
     gp_inducing: int = 256
     gp_steps: int = 2000
+    strong: Strong = field(default_factory=Strong)
 
     def __post_init__(self) -> None:
+        if isinstance(self.strong, dict):  # from the command line: --set strong='{"members": 4}'
+            object.__setattr__(self, "strong", Strong(**self.strong))
         for name in self.datasets:
             lookup(name, PUBLISHED, "data set")
         for name in self.recipe.split(","):
@@ -137,6 +142,9 @@ class MultiOutputExperiment(Experiment):
                 num_trees=5,
                 gp_inducing=8,
                 gp_steps=5,
+                strong=Strong(
+                    members=2, metrics=2, rounds=1, epochs=1, batch_size=8, width=8, dim_lat=4, num_global=2
+                ),
             ),
             "quick": cls(
                 preset="quick",
@@ -146,6 +154,7 @@ class MultiOutputExperiment(Experiment):
                 num_trees=100,
                 gp_inducing=64,
                 gp_steps=200,
+                strong=Strong(members=3, metrics=3, rounds=2, epochs=20),
             ),
             "paper": cls(preset="paper"),
         }
@@ -161,8 +170,12 @@ class MultiOutputExperiment(Experiment):
 
     def labels(self) -> list[str]:
         """For each data set the baselines, then the models by each recipe."""
-        suffixes = {"paper": "", **{name: f"-{name}" for name in RECIPES if name != "paper"}}
-        names = [f"{model}{suffixes[recipe]}" for recipe in self.recipe.split(",") for model in self.models]
+        names = []
+        for recipe in self.recipe.split(","):
+            chosen = [
+                model for model in self.models if recipe != "strong" or model not in ("nn", "mc-dropout")
+            ]
+            names += chosen if recipe == "paper" else [f"{model}-{recipe}" for model in chosen]
         baselines = [name for name in self.baselines if name != SPARSE_GP or has_gpytorch()]
         return [f"{name}@{dataset}" for dataset in self.datasets for name in (*baselines, *names)]
 
@@ -214,6 +227,8 @@ class MultiOutputExperiment(Experiment):
             measured = measure_baseline(name, splits, self.num_trees, self.n_jobs)
         elif name == SPARSE_GP:
             measured = measure_gp(SparseGP(self.gp_inducing, self.gp_steps), splits)
+        elif name.endswith("-strong"):
+            measured = train_and_measure_strong(self, self.strong, model, splits, seeds, place)
         else:
             measured = self.train_and_measure(model, splits, seeds, place)
         return UnitResult(model, tuple(seeds), *collect(table.name, measured))

@@ -38,6 +38,8 @@ class Architecture:
         dropout: rate in the encoder of MC-Dropout; no other model has any.
         separate_encoders: give p(z_G) an encoder and head of its own instead of q(z_G)'s.
         posterior: "target" for q(z_G | T), or "context" for the reading under Eq. 15, q(z_G | C).
+        score_context: whether the objective is about the context's points as well; None is each model's own way, which
+            is yes for all but CNP. No suits contexts that are chosen for a target.
     """
 
     dim_x: int
@@ -59,6 +61,7 @@ class Architecture:
     dropout: float = 0.1
     separate_encoders: bool = False
     posterior: str = "target"
+    score_context: bool | None = None
 
     def __post_init__(self) -> None:
         for name in ("dim_x", "dim_y", "dim_latx", "dim_lat"):

@@ -175,7 +175,8 @@ class NeuralProcess(nn.Module, ABC):
     @final
     def counted(self, task: Task) -> Tensor:
         """Which target points the objective is about, [B, T]; needs no forward pass."""
-        if self.scores_context or task.in_context is None:
+        own = self.arch.score_context
+        if (self.scores_context if own is None else own) or task.in_context is None:
             return task.mask_target
         return task.mask_target & ~task.in_context
 

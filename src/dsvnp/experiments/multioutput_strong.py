@@ -1,0 +1,228 @@
+"""The strong recipe for tables: contexts chosen for each target, members stopped by rows they held out, σ learned.
+
+Everything is chosen on the training rows of a split: the size of contexts and many metrics, which the members share out
+(`multioutput_selection.py`), and when to stop. An ensemble's predictive is the mixture of what its members say in each
+of their metrics. Rows that no member has seen then say by how much its spread is to be stretched, one factor for all
+outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dsvnp.data.neighbours import Neighbourhood, NeighbourTasks, neighbourhood
+from dsvnp.experiments.base import Experiment, Workplace
+from dsvnp.experiments.multioutput_folds import Rows, Split
+from dsvnp.experiments.multioutput_measures import Measured, measure_parts, predict
+from dsvnp.experiments.multioutput_selection import select
+from dsvnp.metrics import pit, pit_coverage
+from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.objectives import Objective
+from dsvnp.predictive import GaussianPredictive
+from dsvnp.task import Task
+from dsvnp.training import Adam, Fleet, Schedule, Settings
+
+STRETCHES = torch.linspace(-1, 1, 81).exp().tolist()
+LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class Strong:
+    """Settings of the recipe, the same for all data sets.
+
+    Attributes:
+        members: networks of an ensemble; each holds out one of as many parts of the rows (of 5, if they are fewer).
+        metrics: of each member.
+        rounds: changes tried on each metric.
+        epochs: visits to each row.
+        validations: looks at the held-out rows; the weights of the best are kept.
+        learning_rate: of AdamW, falling along a cosine.
+        weight_decay: of AdamW.
+        batch_size: targets of a step.
+        width: of hidden layers.
+        dim_lat: size of representations and latents.
+        sigma_floor: smallest σ.
+        beta_local: weight of the local divergence.
+        beta_global: weight of the global divergence.
+        num_global: draws of z_G from each member in each of its metrics, in prediction.
+    """
+
+    members: int = 8
+    metrics: int = 5
+    rounds: int = 12
+    epochs: int = 60
+    validations: int = 12
+    learning_rate: float = 5e-4
+    weight_decay: float = 0.1
+    batch_size: int = 64
+    width: int = 128
+    dim_lat: int = 64
+    sigma_floor: float = 0.02
+    beta_local: float = 1.0
+    beta_global: float = 1.0
+    num_global: int = 8
+
+    def architecture(self, dim_x: int, dim_y: int) -> Architecture:
+        """Sizes; the objective is about the target alone, for which the context was chosen."""
+        return Architecture(
+            dim_x,
+            dim_y,
+            embed_x="mlp",
+            embed_x_hidden=(self.width,),
+            dim_latx=self.width // 2,
+            dim_laty=self.width // 4,
+            encoder=(self.width,),
+            dim_lat=self.dim_lat,
+            decoder=(self.width,),
+            sigma_floor=self.sigma_floor,
+            score_context=False,
+        )
+
+    def settings(self, steps_per_epoch: int, precision: str) -> Settings:
+        """How to train."""
+        num_steps = self.epochs * steps_per_epoch
+        return Settings(
+            num_steps,
+            self.learning_rate,
+            optimizer=Adam("adamw", weight_decay=self.weight_decay),
+            schedule=Schedule("cosine", warmup=min(steps_per_epoch, num_steps // 2)),
+            objective=Objective(beta_local=self.beta_local, beta_global=self.beta_global),
+            precision=precision,
+            validate_every=max(1, num_steps // self.validations),
+            log_every=max(1, num_steps // 20),
+        )
+
+
+class Member(NamedTuple):
+    """One network's view of a split: rows it learns from, rows it is stopped by, and how it finds neighbours."""
+
+    train: Rows
+    held_out: Rows
+    metrics: Tensor
+    num_context: int
+
+    def source(self, batch_size: int, slots: int) -> NeighbourTasks:
+        """Where its training tasks come from."""
+        size = min(batch_size, len(self.train.x))
+        return NeighbourTasks(*self.train, self.metrics, self.num_context, size, slots)
+
+    def among(self, rows: Rows, targets: Rows, itself: bool = True) -> Neighbourhood:
+        """Targets with their contexts among some rows: all targets in the first metric, then all in the next."""
+        views = [neighbourhood(rows, targets, metric, self.num_context, itself) for metric in self.metrics]
+        return Neighbourhood(
+            Task.collate([view.task for view in views]), torch.cat([view.centre for view in views])
+        )
+
+    def predict(self, net: NeuralProcess, targets: Neighbourhood, num_global: int) -> GaussianPredictive:
+        """The mixture over metrics and draws, [metrics · K, 1, 1, N, dim_y]."""
+        predictive = predict(net, targets.task, (num_global, 1))
+        assert isinstance(predictive, GaussianPredictive)
+        return GaussianPredictive(
+            *(
+                part.unflatten(2, (len(self.metrics), -1))  # [K, 1, metrics, N, 1, D]
+                .movedim(2, 0)
+                .flatten(0, 1)
+                .transpose(2, 3)
+                for part in (predictive.loc + targets.centre, predictive.scale)
+            )
+        )
+
+
+def make_members(rows: Rows, strong: Strong, seed: int) -> list[Member]:
+    """Choose contexts on all training rows, and deal rows and metrics out to the members."""
+    chosen = select(rows, strong.members * strong.metrics, strong.rounds, seed)
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(rows.x), generator=generator).to(rows.x.device)
+    size = len(order) // max(5, strong.members)
+    members = []
+    for number in range(strong.members):
+        fold = slice(number * size, (number + 1) * size)
+        rest = torch.cat([order[: fold.start], order[fold.stop :]])
+        metrics = chosen.metrics[number :: strong.members]
+        members.append(Member(rows.take(rest), rows.take(order[fold]), metrics, chosen.num_context))
+    return members
+
+
+def train_and_measure_strong(
+    experiment: Experiment,
+    strong: Strong,
+    label: str,
+    splits: Sequence[Split],
+    seeds: Sequence[int],
+    place: Workplace,
+) -> list[Measured]:
+    """Train the ensembles of all splits as one fleet, then measure each."""
+    learned = [flattened(split.train) for split in splits]
+    teams = [make_members(rows, strong, seed) for rows, seed in zip(learned, seeds, strict=True)]
+    everyone = [member for team in teams for member in team]
+    slots = max(member.num_context for member in everyone)
+    sources = [member.source(strong.batch_size, slots) for member in everyone]
+    held_out = [member.among(member.train, member.held_out) for member in everyone]
+
+    def validation(fleet: Fleet) -> Tensor:
+        """Squared error of each member on the rows it held out."""
+        errors = []
+        for row, (member, targets) in enumerate(zip(everyone, held_out, strict=True)):
+            made = member.predict(fleet.replica(row), targets, strong.num_global)
+            errors.append((made.mean[0] - member.held_out.y).square().mean())
+        return torch.stack(errors)
+
+    dim_x, dim_y = (part.shape[1] for part in splits[0].train)
+    make = partial(make_model, label.split("-")[0], strong.architecture(dim_x + 1, dim_y))
+    settings = strong.settings(sources[0].refresh_every, experiment.precision)
+    replicas = [1000 * seed + number for seed in seeds for number in range(strong.members)]
+    fleet = experiment.fleet(label, make, sources, replicas, settings, place, validation)
+    nets = iter([fleet.replica(row, best=True) for row in range(len(everyone))])
+    return [
+        measure_ensemble([(next(nets), member) for member in team], split, strong.num_global)
+        for team, split in zip(teams, splits, strict=True)
+    ]
+
+
+Ensemble = Sequence[tuple[NeuralProcess, Member]]
+
+
+def measure_ensemble(ensemble: Ensemble, split: Split, num_global: int) -> Measured:
+    """Stretch the spread to what the split's held-out rows say, and measure."""
+    learned = flattened(split.train)
+
+    def mixture(targets: Rows, itself: bool = True) -> GaussianPredictive:
+        made = [
+            member.predict(net, member.among(learned, flattened(targets), itself), num_global)
+            for net, member in ensemble
+        ]
+        return GaussianPredictive(torch.cat([p.loc for p in made]), torch.cat([p.scale for p in made]))
+
+    factor = fit_stretch(mixture(split.held_out), split.task(split.held_out))
+    predictions = (
+        (part, split.task(rows), stretched(mixture(rows, part != "train"), factor))
+        for part, rows in (("test", split.test), ("train", split.train))
+    )
+    return measure_parts(predictions, split)
+
+
+def fit_stretch(predictive: GaussianPredictive, task: Task) -> float:
+    """The factor of the spread with which 90 % intervals come closest to covering 90 % of the task's outputs."""
+
+    def gap(factor: float) -> tuple[float, float]:
+        inside = pit_coverage(pit(stretched(predictive, factor), task), [LEVEL])
+        return abs(float(inside) - LEVEL), abs(factor - 1)
+
+    return float(min(STRETCHES, key=gap))
+
+
+def stretched(predictive: GaussianPredictive, factor: float) -> GaussianPredictive:
+    """The same mixture with its spread about the mean changed by a factor."""
+    mean = predictive.mean
+    return GaussianPredictive(mean + factor * (predictive.loc - mean), factor * predictive.scale)
+
+
+def flattened(rows: Rows) -> Rows:
+    """Rows with asinh of their inputs: a value far out must not decide alone which rows are near."""
+    return Rows(rows.x.asinh(), rows.y)
