@@ -22,6 +22,7 @@ from dsvnp.estimators.summary import Summary, blind, calibration_of, normal, pri
 from dsvnp.predictive import CategoricalPredictive, Predictive
 from dsvnp.training import Fleet, Reporter, train
 
+MANY = 500  # rows of which a tenth is enough to stop by; of fewer, a fifth
 MOST_ROWS = 1000  # held-out rows that a validation looks at, so that it costs less than the steps between two
 CONTEXTS = (64, 256, 1024)  # sizes of a prediction's context that the held-out rows choose from
 MOST_CONTEXT = CONTEXTS[-1]
@@ -57,7 +58,7 @@ class Part:
 
 def parts_of_table(x: Tensor, y: Tensor, num: int, seed: int) -> list[Part]:
     """Cut one table into folds, and give each replica all rows but a fold."""
-    num_folds = min(len(x), max(num, 5))
+    num_folds = min(len(x), max(num, 10 if len(x) >= MANY else 5))
     labels = None if y.is_floating_point() else y[:, 0].numpy()
     stratify = labels is not None and np.bincount(labels).min() >= num_folds
     folds = (StratifiedKFold if stratify else KFold)(num_folds, shuffle=True, random_state=seed)
