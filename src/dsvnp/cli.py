@@ -14,6 +14,7 @@ from rich.console import Console
 
 import dsvnp
 from dsvnp import cli_tables
+from dsvnp.estimators.base import pick_device
 from dsvnp.experiments import EXPERIMENTS
 from dsvnp.experiments.all import plan, run_all
 from dsvnp.experiments.base import Experiment, Workplace, make_experiment, run
@@ -152,15 +153,6 @@ def _overrides(kind: type[Experiment], pairs: list[str]) -> dict[str, Any]:
             value = text
         out[name] = tuple(value) if isinstance(value, list) else value
     return out
-
-
-def pick_device(name: str) -> torch.device:
-    """The device a user asks for; "auto" is a GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError("no CUDA device can be used here; choose --device cpu")
-    return torch.device(name)
 
 
 def main() -> None:

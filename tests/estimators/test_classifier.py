@@ -58,6 +58,7 @@ def test_rows_without_a_label_do_not_count(missing):
     expected = NPClassifier(**quick).fit(X[7:], y[7:]).predict_proba(X)
     np.testing.assert_allclose(fitted.predict_proba(X), expected)
     assert np.isnan(fitted.log_prob(X, holes)[:7]).all()
+    assert fitted.score(X, holes) == fitted.score(X[7:], y[7:])
 
 
 @pytest.mark.parametrize("values", [[0, 1, 5], [0.0, 1.0, 2.0], [True, False]])

@@ -187,6 +187,17 @@ def test_many_small_tables_teach_it_to_read_a_new_one():
     assert len(fitted.context_[0]) == 0  # conditioning left the first one alone
 
 
+def test_many_small_frames_share_their_categories():
+    frames = [
+        pd.DataFrame({"x": X[:, 0], "town": [town] * 12})
+        for (X, _), town in zip(sines(6), "aabbcc", strict=True)
+    ]
+    tasks = [(frame, pd.Series(y, name="level")) for frame, (_, y) in zip(frames, sines(6), strict=True)]
+    fitted = NPRegressor("cnp", **{**QUICK, "max_steps": 3}).fit_tasks(tasks)
+    assert fitted.encoding_.categories == (None, ("a", "b", "c"))
+    assert fitted.predict(frames[0], context=(frames[1], tasks[1][1])).name == "level"
+
+
 def test_conditioning_replaces_the_context_and_trains_nothing():
     X, Y = table(rows=20, seed=3)
     fitted = regressor(2)

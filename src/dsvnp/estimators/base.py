@@ -305,5 +305,5 @@ def pick_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError("no CUDA device can be used here; choose device='cpu'")
+        raise ValueError("no CUDA device can be used here; choose the device cpu")
     return torch.device(name)

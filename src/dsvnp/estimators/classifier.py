@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
@@ -73,6 +73,14 @@ class NPClassifier(ClassifierMixin, BaseNP):
 
         (values,) = self._ask(X, score, context)
         return answer(values, X, ["log_prob"])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy; rows without a label are left out."""
+        known = np.flatnonzero(~_missing(column_or_1d(values_of(y))))
+        if len(known) < len(y):
+            X, y = _safe_indexing(X, known), _safe_indexing(y, known)
+            sample_weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return super().score(X, y, sample_weight)
 
     # --- inside ---
 

@@ -18,7 +18,7 @@ from dsvnp.data.table import Pair
 from dsvnp.estimators.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.estimators.summary import blind, normal
 from dsvnp.models import NeuralProcess
-from dsvnp.models.base import draw_noise
+from dsvnp.models.base import draw_noise, is_uniform
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from dsvnp.task import Task
 
@@ -113,11 +113,15 @@ class Ensemble:
 
 
 def fixed_noise(model: NeuralProcess, num_draws: int, seed: int, like: Tensor) -> dict[str, Tensor]:
-    """Noise of a prediction, the same for every row; normal draws in pairs of opposite sign, which cancel in a mean."""
-    generator = torch.Generator(like.device).manual_seed(seed)
-    half = draw_noise(model.noise_shapes(1, 1, (num_draws + 1) // 2, 1, shared=True), like, generator)
+    """Noise of a prediction, the same for every row; draws in pairs of opposite sign, which cancel in a mean.
+
+    Drawn on the CPU: a saved estimator answers alike on every device.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    shapes = model.noise_shapes(1, 1, (num_draws + 1) // 2, 1, shared=True)
+    half = draw_noise(shapes, torch.empty(0, dtype=like.dtype), generator)
     return {
-        name: torch.cat([value, 1 - value if name.startswith("dropout") else -value])[:num_draws]
+        name: torch.cat([value, 1 - value if is_uniform(name) else -value])[:num_draws].to(like.device)
         for name, value in half.items()
     }
 

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dsvnp.estimators.base import BaseNP, Uncertainty
-from dsvnp.estimators.columns import answer, names_of, values_of
+from dsvnp.estimators.columns import answer, kind_of, names_of, values_of
 from dsvnp.predictive import GaussianPredictive, Predictive
 
 
@@ -71,7 +71,7 @@ class NPRegressor(RegressorMixin, BaseNP):
         levels = list(quantiles)
         (values,) = self._ask(X, lambda p, _: _gaussian(p).quantile(levels)[:, 0].permute(1, 2, 0), context)
         names = [f"{name}_q{level:g}" for name in self.target_names_ for level in levels]
-        if answer(values[:, 0, 0], X, names) is not values and not isinstance(X, np.ndarray):
+        if kind_of(X) in ("pandas", "polars"):
             return answer(values.reshape(len(values), -1), X, names)
         return values[:, 0] if self._one_output else values
 
