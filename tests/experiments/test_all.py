@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from rich.console import Console
 from dsvnp.experiments import EXPERIMENTS
 from dsvnp.experiments.all import plan, run_all
 from dsvnp.experiments.base import Experiment, Measurement, UnitResult, Workplace
+from dsvnp.report.contents import Report
+from dsvnp.report.tables import tables_of
 from dsvnp.training import Interrupted
 
 
@@ -132,3 +135,13 @@ def test_every_registered_experiment_has_a_smoke_job():
     names = [job.name for job in plan(EXPERIMENTS.values(), "smoke", Path("/nowhere"))]
     assert {name.split("-")[0] for name in names} == set(EXPERIMENTS)
     assert len(names) == len(set(names))
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not os.environ.get("DSVNP_DATA"), reason="DSVNP_DATA names no directory of data sets")
+def test_with_the_real_data_the_report_has_every_experiment_with_tables_and_figures(tmp_path):
+    jobs = plan(EXPERIMENTS.values(), "smoke", None)
+    assert run_all(jobs, place(tmp_path)) == []
+    runs = Report.find(tmp_path).runs
+    assert {run.folder.name for run in runs} == {job.name for job in jobs}
+    assert all(run.figures and tables_of(run) for run in runs)
