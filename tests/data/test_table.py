@@ -70,6 +70,8 @@ def test_padding_is_masked_and_no_table_is_refused():
     assert x.shape == (2, 3, 2)
     assert y[0].flatten().tolist() == [0.0, 0.0, 0.0]
     assert mask.tolist() == [[True, False, False], [True, True, True]]
+    assert pad_tables(tables([1, 3]), num_slots=5)[2].sum(1).tolist() == [1, 3]
+    assert ManyTables(tables([1, 3]), num_slots=5).static()["x"].shape == (2, 5, 2)
     with pytest.raises(ValueError, match="at least one pair"):
         ManyTables([])
 

@@ -187,6 +187,12 @@ def test_many_small_tables_teach_it_to_read_a_new_one():
     assert len(fitted.context_[0]) == 0  # conditioning left the first one alone
 
 
+def test_small_tables_may_have_any_length():
+    tasks = [(X[: 2 + i], y[: 2 + i]) for i, (X, y) in enumerate(sines(8))]
+    fitted = NPRegressor("np", **{**QUICK, "max_steps": 3, "n_replicas": 3}).fit_tasks(tasks)
+    assert np.isfinite(fitted.predict(tasks[0][0], context=tasks[0])).all()
+
+
 def test_many_small_frames_share_their_categories():
     frames = [
         pd.DataFrame({"x": X[:, 0], "town": [town] * 12})

@@ -57,16 +57,22 @@ class ManyTables(TaskSource):
         num_points: rows of a task, at most.
         batch_size: tables of a batch, at most.
         min_context: smallest context; 0 teaches what to say of a table that nothing is known of.
+        num_slots: rows that tables are padded to, the longest's by default; the sources of a fleet need the same.
     """
 
     refresh_every: int
 
     def __init__(
-        self, tables: Sequence[Pair], num_points: int = 128, batch_size: int = 16, min_context: int = 0
+        self,
+        tables: Sequence[Pair],
+        num_points: int = 128,
+        batch_size: int = 16,
+        min_context: int = 0,
+        num_slots: int | None = None,
     ) -> None:
         if not tables:
             raise ValueError("got no table; pass at least one pair of inputs and outputs")
-        self.x, self.y, self.mask = pad_tables(tables)
+        self.x, self.y, self.mask = pad_tables(tables, num_slots)
         self.shape = (min(batch_size, len(tables)), min(num_points, self.x.shape[1]))
         self.min_context = min_context
         check_context((min_context, self.shape[1]), self.shape[1])
@@ -98,9 +104,9 @@ class ManyTables(TaskSource):
         return Task.from_points(x, y, in_context, mask)
 
 
-def pad_tables(tables: Sequence[Pair]) -> tuple[Tensor, Tensor, Tensor]:
+def pad_tables(tables: Sequence[Pair], num_slots: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Stack tables of different lengths: x [M, N, dim_x], y [M, N, dim_y], and which slots are filled [M, N]."""
-    longest = max(len(x) for x, _ in tables)
+    longest = num_slots or max(len(x) for x, _ in tables)
 
     def padded(rows: Tensor) -> Tensor:
         return torch.cat([rows, rows.new_zeros(longest - len(rows), *rows.shape[1:])])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from dsvnp.estimators.base import BaseNP
-from dsvnp.estimators.ensemble import fixed_noise, mixture
+from dsvnp.estimators.ensemble import draw_of, fixed_noise, mixture
 from dsvnp.predictive import GaussianPredictive
 
 
@@ -34,8 +34,9 @@ def sample(estimator: BaseNP, X: Any, num_samples: int, random_state: Any, conte
             task = replica.task(rows, x)
             predictive = replica.answer(task, len(some), generator=generator)
             for index, draw in enumerate(some):
-                one = torch.full((1, len(x)), index % predictive.shape[0], device=replica.device)
-                out[draw] = predictive._pick(one, torch.zeros_like(one), generator)[0].cpu().numpy()
+                # A model without latents has one component, whatever number of draws is asked for.
+                one = draw_of(predictive, index % predictive.shape[0])
+                out[draw] = one.sample(1, generator)[0, 0].cpu().numpy()
     return out.transpose(1, 2, 0)
 
 

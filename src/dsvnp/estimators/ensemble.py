@@ -136,6 +136,14 @@ def beside(parts: Sequence[Predictive]) -> Predictive:
     return _joined(parts, dim=-2)
 
 
+def draw_of(predictive: Predictive, index: int) -> Predictive:
+    """The predictive of one draw of z_G."""
+    if isinstance(predictive, GaussianPredictive):
+        return GaussianPredictive(predictive.loc[[index]], predictive.scale[[index]])
+    assert isinstance(predictive, CategoricalPredictive)
+    return CategoricalPredictive(predictive.log_probs[[index]])
+
+
 def _joined(parts: Sequence[Predictive], dim: int) -> Predictive:
     gaussian = [part for part in parts if isinstance(part, GaussianPredictive)]
     if gaussian:

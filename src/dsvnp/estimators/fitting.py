@@ -76,15 +76,17 @@ def parts_of_table(x: Tensor, y: Tensor, num: int, seed: int) -> list[Part]:
 
 
 def parts_of_tables(tables: Sequence[Pair], num: int, seed: int) -> list[Part]:
-    """Give each replica all tables but a fold, of which one half is the context for the other."""
-    order = np.random.default_rng(seed).permutation(len(tables))
+    """Give each replica all tables but a fold; one half of such a table's rows is the context for the other."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(tables))
     held = max(1, len(tables) // max(num, 5))
     parts = []
     for replica in range(num):
         chosen = {int(order[(replica * held + i) % len(tables)]) for i in range(held)}
         questions = []
         for index in sorted(chosen):
-            x, y = tables[index]
+            rows = rng.permutation(len(tables[index][0]))  # a table may be in an order, as of time
+            x, y = (column[rows] for column in tables[index])
             half = len(x) // 2
             questions.append(Question((x[:half], y[:half]), x[half:], y[half:]))
         parts.append(Part([table for i, table in enumerate(tables) if i not in chosen], questions))
@@ -115,13 +117,14 @@ def fit_ensemble(
     """
     likelihood = "gaussian" if parts[0].tables[0][1].is_floating_point() else "categorical"
     scalings = [part.scalings(linear=one_table) for part in parts]
+    longest = max(len(x) for part in parts for x, _ in part.tables)
     sources = []
     for part, (inputs, outputs) in zip(parts, scalings, strict=True):
         tables = [_scaled(table, inputs, outputs) for table in part.tables]
         sources.append(
             TableTasks(*tables[0], recipe.num_points, recipe.batch_size)
             if one_table
-            else ManyTables(tables, batch_size=recipe.batch_size)
+            else ManyTables(tables, batch_size=recipe.batch_size, num_slots=longest)
         )
     make = partial(recipe.make, parts[0].tables[0][0].shape[1], dim_y, likelihood)
     seeds = [seed + row for row in range(len(parts))]
