@@ -141,6 +141,17 @@ def test_the_summary_measures_each_row_by_the_replica_that_had_not_seen_it():
     assert summary["neural process"]["coverage_90"] == pytest.approx(inside)
 
 
+def test_baselines_are_the_mean_and_the_average_of_the_replicas_ridges():
+    fitted = regressor(2)
+    X, Y = (torch.from_numpy(array) for array in table())
+    found = fitted.ensemble_.baselines(X)
+    ridge = np.mean([replica.linear(X).numpy() for replica in fitted.ensemble_.replicas], axis=0)
+    np.testing.assert_allclose(found["ridge"].mean[0], ridge)
+    np.testing.assert_allclose(found["mean predictor"].mean[0], Y.mean(0).expand(len(Y), 2), rtol=0.02)
+    np.testing.assert_allclose(found["mean predictor"].stddev[0, 0], Y.std(0), rtol=0.05)
+    assert list(classifier().ensemble_.baselines(X[:, :2])) == ["mean predictor"]
+
+
 def test_the_summary_of_classes():
     summary = classifier().validation_
     _, y = labels()

@@ -53,6 +53,24 @@ def test_a_row_is_answered_alike_in_any_company():
         np.testing.assert_allclose(alone[1][0], together[1][row], rtol=1e-12)
 
 
+def test_a_large_table_is_answered_in_parts(monkeypatch):
+    X, Y = table(rows=30)
+    fitted = regressor(2)
+    whole = fitted.predict(X), fitted.log_prob(X, Y)
+    monkeypatch.setattr("dsvnp.estimators.base.CHUNK", 7)
+    np.testing.assert_allclose(fitted.predict(X), whole[0], rtol=1e-12)
+    np.testing.assert_allclose(fitted.log_prob(X, Y), whole[1], rtol=1e-12)
+
+
+def test_the_context_is_rows_of_the_table_as_many_as_asked_for():
+    X, Y = table(rows=40, outputs=1)
+    fitted = NPRegressor(**{**QUICK, "max_steps": 2, "max_context": 7}).fit(X, Y)
+    assert fitted.context_[0].shape == (7, 3)
+    for x, y in zip(*(part.numpy() for part in fitted.context_), strict=True):
+        row = int(np.flatnonzero((x == X).all(1))[0])
+        assert Y[row] == y
+
+
 def test_the_prediction_is_the_mixture_of_all_replicas():
     X, Y = table(rows=6)
     fitted = regressor(2)

@@ -57,6 +57,15 @@ def test_columns_of_categories_and_tasks_come_back(tmp_path):
     np.testing.assert_array_equal(back.predict(tasks[0][0]), learned.predict(tasks[0][0]))
 
 
+def test_a_generator_as_random_state_is_not_kept(tmp_path):
+    X, Y = table(rows=30)
+    settings = {**QUICK, "max_steps": 2, "random_state": np.random.RandomState(0)}
+    fitted = NPRegressor(**settings).fit(X, Y)
+    again = NPRegressor.load(fitted.save(tmp_path / "model"))
+    assert again.random_state is None
+    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+
+
 def test_an_estimator_is_replaced_but_nothing_else_is(tmp_path):
     regressor(1).save(tmp_path / "model")
     classifier().save(tmp_path / "model")
