@@ -119,8 +119,8 @@ EXPERIMENTS: dict[str, About] = {
             "say so.",
             "Ridge, nearest neighbours, extra-trees and a sparse Gaussian process stand in the same table, on the "
             "same folds.",
-            "“gaussian” learns σ where the paper's recipe minimises squared errors; “strong” is a recipe chosen on the "
-            "training fold.",
+            "“gaussian” learns σ where the paper's recipe minimises squared errors. “strong” is a recipe of ours: an "
+            "ensemble, contexts chosen for each target among all training rows, all of it chosen on the training fold.",
         ),
         {
             "errors": "Squared error in unit variance by model, a plot a data set: filled on the test fold, hollow on "
