@@ -18,6 +18,7 @@ from dsvnp.cli import main
 from dsvnp.experiments import multioutput
 from dsvnp.experiments.base import Measurement, Workplace, make_experiment, run
 from dsvnp.experiments.multioutput import MultiOutputExperiment
+from dsvnp.experiments.multioutput_strong import Strong
 from dsvnp.models import make_model
 from dsvnp.networks import MLP
 
@@ -92,12 +93,15 @@ def test_a_later_run_adds_data_sets_recipes_and_splits_in_their_order(tmp_path, 
     run(smoke(**first, datasets=("wq",), recipe="paper", num_seeds=1), place(tmp_path, data))
     (before,) = [r for r in rows(tmp_path) if r["metric"] == "nll" and r["model"] == "ridge"]
     run(
-        smoke(**first, datasets=("sarcos", "wq"), recipe="gaussian,paper", num_seeds=3), place(tmp_path, data)
+        smoke(**first, datasets=("sarcos", "wq"), recipe="gaussian,strong,paper", num_seeds=3),
+        place(tmp_path, data),
     )
     found = {
         (r["dataset"].split()[0], r["model"]): r["seeds"] for r in rows(tmp_path) if r["split"] == "test"
     }
-    assert found.keys() == {(d, m) for d in ("wq", "sarcos") for m in ("ridge", "cnp", "cnp-gaussian")}
+    assert found.keys() == {
+        (d, m) for d in ("wq", "sarcos") for m in ("ridge", "cnp", "cnp-gaussian", "cnp-strong")
+    }
     after = [r for r in rows(tmp_path) if r["metric"] == "nll" and r["model"] == "ridge"]
     (merged,) = [r for r in after if r["dataset"].startswith("wq")]
     assert merged["seeds"][:1] == before["seeds"]
@@ -159,6 +163,10 @@ def test_the_papers_epochs(dataset, steps):
     per_epoch = {"sarcos": 36, "wq": 5, "scm20d": 42}[dataset]
     assert make_experiment(MultiOutputExperiment, "paper").settings(dataset, per_epoch).num_steps == steps
     assert smoke().settings(dataset, per_epoch).num_steps == 8
+
+
+def test_the_strong_recipe_is_changed_by_some_of_its_settings():
+    assert smoke(strong={"members": 4}).strong == Strong(members=4)
 
 
 @pytest.mark.parametrize(

@@ -284,3 +284,10 @@ def test_settings_at_the_edge_are_allowed():
 def test_a_model_of_unknown_parts_is_not_made(settings, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         make_model("attnnp", replace(SMALL, **settings))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("score_context", "counted"), [(None, None), (True, 6), (False, 3)])
+def test_the_objective_may_be_about_the_context_or_not(name, score_context, counted):
+    bound = made(name, replace(SMALL, score_context=score_context)).objective(some_task())
+    assert bound.num_points.tolist() == [counted or (3 if name == "cnp" else 6)] * 2

@@ -1,0 +1,131 @@
+"""The strong recipe: what it chooses is chosen on training rows, and what it says is a mixture with a right spread."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from scipy.stats import norm
+
+from dsvnp.data.catalog import Table
+from dsvnp.experiments.base import Workplace, make_experiment
+from dsvnp.experiments.multioutput import MultiOutputExperiment
+from dsvnp.experiments.multioutput_folds import Rows, make_split
+from dsvnp.experiments.multioutput_selection import leave_one_out, select
+from dsvnp.experiments.multioutput_strong import (
+    Strong,
+    fit_stretch,
+    make_members,
+    stretched,
+    train_and_measure_strong,
+)
+from dsvnp.models import make_model
+from dsvnp.predictive import GaussianPredictive
+from dsvnp.task import Task
+
+
+def noisy_rows(num_rows: int = 200) -> Rows:
+    """One input that matters among six that do not."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(num_rows, 7))
+    y = np.stack([np.sin(2 * x[:, 3]), np.cos(2 * x[:, 3])], 1) + 0.05 * rng.normal(size=(num_rows, 2))
+    return Rows(torch.from_numpy(x).float(), torch.from_numpy(y).float())
+
+
+def test_leave_one_out_does_not_see_the_row_itself():
+    rows, asked = noisy_rows(30), torch.tensor([4, 9])
+    before = leave_one_out(rows, asked, torch.ones(7), 5)
+    changed = Rows(rows.x, rows.y.clone())
+    changed.y[asked] += 100
+    alone = leave_one_out(changed, asked[:1], torch.ones(7), 5)
+    distance = (rows.x - rows.x[4]).norm(dim=1)
+    order = distance.argsort()[1:6]
+    weights = torch.exp(-2 * (distance[order] / distance[order].mean()) ** 2)
+    by_hand = (weights[:, None] * rows.y[order]).sum(0) / weights.sum()
+    torch.testing.assert_close(before[0], by_hand)
+    if 9 not in order:
+        torch.testing.assert_close(alone[0], by_hand)
+
+
+def test_selection_finds_the_input_that_matters():
+    rows = noisy_rows()
+    chosen = select(rows, 4, 8, seed=0)
+    assert chosen.metrics.shape == (4, 7)
+    assert (chosen.metrics.argmax(1) == 3).all()
+    assert chosen.metrics.square().mean(1).tolist() == pytest.approx([1.0] * 4, rel=1e-5)
+    asked = torch.arange(200)
+
+    def error(metric: torch.Tensor) -> float:
+        return float((leave_one_out(rows, asked, metric, chosen.num_context) - rows.y).square().mean())
+
+    assert max(error(metric) for metric in chosen.metrics) < 0.6 * error(torch.ones(7))
+    again = select(rows, 4, 8, seed=0)
+    assert torch.equal(again.metrics, chosen.metrics)
+
+
+def test_members_hold_out_different_rows_and_have_metrics_of_their_own():
+    rows = noisy_rows(60)
+    members = make_members(rows, Strong(members=3, metrics=2, rounds=0), seed=1)
+    held_out = [set(map(tuple, member.held_out.x.tolist())) for member in members]
+    assert [len(part) for part in held_out] == [12, 12, 12]  # of five parts
+    assert len(set.union(*held_out)) == 36
+    for member, part in zip(members, held_out, strict=True):
+        assert not part & set(map(tuple, member.train.x.tolist()))
+        assert len(member.train.x) == 48
+        assert member.metrics.shape == (2, 7)
+    assert len(torch.cat([member.metrics for member in members]).unique(dim=0)) == 6
+
+
+def test_a_member_that_says_nothing_predicts_the_mean_of_its_neighbours_in_each_metric():
+    rows = noisy_rows(60)
+    (member, *_) = make_members(rows, Strong(members=1, metrics=3, rounds=0), seed=1)
+    net = make_model("np", Strong(width=8, dim_lat=4).architecture(8, 2))
+    for parameter in net.decoder.parameters():
+        parameter.data.zero_()
+    targets = member.among(rows, Rows(rows.x[:5], rows.y[:5]))
+    predictive = member.predict(net, targets, 4)
+    assert predictive.shape == (12, 1, 1, 5, 2)
+    centres = targets.centre.reshape(3, 5, 2)
+    torch.testing.assert_close(predictive.loc[:, 0, 0].reshape(3, 4, 5, 2)[:, 0], centres)
+    torch.testing.assert_close(predictive.mean[0], centres.mean(0))
+
+
+def test_the_spread_is_stretched_until_intervals_cover():
+    generator = torch.Generator().manual_seed(0)
+    y = 3 * torch.randn(1, 4000, 2, generator=generator)
+    task = Task.from_sets(y, y, y, y)
+    predictive = GaussianPredictive(torch.zeros(2, 1, 1, 4000, 2), torch.full((2,), 1.5))
+    factor = fit_stretch(predictive, task)
+    assert factor == pytest.approx(2, rel=0.05)
+    apart = GaussianPredictive(torch.tensor([-1.0, 1.0]).reshape(2, 1, 1, 1, 1), torch.tensor([0.5]))
+    wide = stretched(apart, 3.0)
+    assert wide.mean.item() == pytest.approx(0)
+    assert wide.variance.item() == pytest.approx(9 * apart.variance.item())
+    assert wide.loc.flatten().tolist() == [-3.0, 3.0]
+    assert norm.cdf(1.0) == pytest.approx(
+        float(stretched(predictive, 2.0).cdf(torch.tensor([[[3.0]]]))[0, 0, 0])
+    )
+
+
+@pytest.mark.parametrize("name", ["cnp", "dsvnp"])
+def test_it_learns_what_neighbours_get_wrong(tmp_path, name):
+    """A slope: the mean of neighbours is off wherever these lie on one side, and they do near the edges."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, size=(240, 4))
+    y = x @ rng.normal(size=(4, 2)) + 0.02 * rng.normal(size=(240, 2))
+    split = make_split(Table("made", x, y, (), (), ""), 0, 0.2, 5, torch.device("cpu"))
+    strong = Strong(
+        members=1, metrics=2, rounds=0, epochs=60, learning_rate=1e-2, batch_size=32, width=16, dim_lat=8
+    )
+    place = Workplace(tmp_path, torch.device("cpu"), Console(file=io.StringIO()))
+    experiment = make_experiment(MultiOutputExperiment, "smoke")
+    (measured,) = train_and_measure_strong(experiment, strong, f"{name}-strong@made", [split], [0], place)
+    flat = Rows(split.train.x.asinh(), split.train.y)
+    (member,) = make_members(flat, strong, 0)
+    centre = member.among(flat, Rows(split.test.x.asinh(), split.test.y)).centre.reshape(2, -1, 2).mean(0)
+    neighbours = float((centre - split.test.y).square().mean())
+    assert measured.scores["mse", "test", "standard"] < 0.75 * neighbours
+    assert 0.75 < measured.scores["coverage-90", "test", "share"] < 0.99
