@@ -308,7 +308,7 @@ def test_the_selection_changes_only_what_its_cell_says(tmp_path, mnist, monkeypa
     labels = [label for _, label, _ in runs]
     assert labels == ["dsvnp-strong"] * (len(GRIDS["cifar10"]) - 1) + ["nn-strong", "nn"]
     assert all(made.judged_on == "held-out" and made.num_held_out == 5000 for made, _, _ in runs)
-    assert runs[0][0].recipe_of("dsvnp-strong").beta_local == 0.1
+    assert runs[0][0].recipe_of("dsvnp-strong").beta_local == 0.01
     assert runs[0][0].num_epochs == 20
     assert (runs[-1][0], runs[-1][2]) == (
         make_experiment(ImagesExperiment, "paper", judged_on="held-out", models=("nn",)),

@@ -26,8 +26,9 @@ from dsvnp.experiments.images import ImagesExperiment
 
 Cell = Mapping[str, Any]
 SHORT = {"num_epochs": 20}  # a fifth of the paper's
-WEIGHTS = [
-    {"beta_local": beta, "anneal": anneal} for beta, anneal in product((0.1, 1.0, 10.0), (0.0, 0.25, 1.0))
+WEIGHTS: list[dict[str, Any]] = [
+    *({"beta_local": b, "anneal": share} for b, share in product((0.01, 0.1, 1.0, 10.0), (0.0, 0.25))),
+    {"beta_local": 1.0, "anneal": 1.0},
 ]
 REST: list[dict[str, Any]] = [
     *({"learning_rate": rate} for rate in (3e-4, 3e-3)),
