@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from made_runs import row, write_run
 
+from dsvnp.report.about import order_of
 from dsvnp.report.runs import Run, find_runs, find_speed
 from dsvnp.report.tables import seeds_text, summary_of, tables_of, title_of
 from dsvnp.report.words import goal_of, metric_text, split_text
@@ -51,6 +52,7 @@ def test_multioutput_has_a_table_for_each_split_with_data_sets_as_columns(tmp_pa
     tables = tables_of(run_of(tmp_path, rows, "multioutput"))
     assert [t.title for t in tables] == ["Test, MSE, unit variance", "Train, MSE, unit variance"]
     assert tables[0].columns == ("model", "SARCOS", "Water Quality")
+    assert tables[0].caption == "Lower is better; 1 split."
 
 
 def test_a_table_that_is_too_wide_is_cut_by_the_first_word_of_its_columns(tmp_path):
@@ -226,3 +228,12 @@ def test_speed_is_found_a_gpu_first(tmp_path):
             json.dumps({"machine": {"device": device}, "rows": []})
         )
     assert [file["machine"]["device"] for file in find_speed(tmp_path)] == ["NVIDIA H200", "CPU, 2 threads"]
+
+
+def test_runs_come_in_the_papers_order(tmp_path):
+    for name, config in (("a", {"domain": "cifar10"}), ("b", {"domain": "mnist"})):
+        write_run(tmp_path / name, [], "images", config)
+    write_run(tmp_path / "c", [], "toy")
+    write_run(tmp_path / "d", [], "novelty")
+    runs = sorted(find_runs(tmp_path), key=order_of)
+    assert [run.folder.name for run in runs] == ["c", "b", "a", "d"]

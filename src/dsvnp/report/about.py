@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from dsvnp.report.runs import Run
 from dsvnp.report.style import text_of
+from dsvnp.report.words import WORDS
 
 
 class About(NamedTuple):
@@ -129,6 +130,7 @@ EXPERIMENTS: dict[str, About] = {
             "nominal level; the dotted diagonal is perfect.",
         },
         table_per="split",
+        repeat="split",
         headline=(
             "mse/test/standard",
             "mse/train/standard",
@@ -192,11 +194,11 @@ def about(run: Run) -> About:
     return EXPERIMENTS.get(run.experiment, About(run.experiment))
 
 
-def order_of(run: Run) -> tuple[int, str]:
-    """A key that sorts runs as the paper has its experiments."""
-    names = list(EXPERIMENTS)
+def order_of(run: Run) -> tuple[int, int, str]:
+    """A key that sorts runs as the paper has its experiments, and their domains."""
+    names, domains, domain = list(EXPERIMENTS), list(WORDS), run.config.get("domain")
     place = names.index(run.experiment) if run.experiment in names else len(names)
-    return place, str(run.folder)
+    return place, domains.index(domain) if domain in domains else 0, str(run.folder)
 
 
 def figures_of(run: Run) -> list[tuple[Path, str]]:
