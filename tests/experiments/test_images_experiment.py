@@ -13,6 +13,7 @@ from tiny_images import draw, write_cifar10, write_idx, write_mnist
 
 from dsvnp.cli import main
 from dsvnp.experiments.base import Measurement, UnitResult, Workplace, make_experiment, run
+from dsvnp.experiments.gather import gather
 from dsvnp.experiments.images import COLUMNS, RECIPES, ImagesExperiment, Recipe
 from dsvnp.experiments.images_data import Portions, load_sets
 from dsvnp.experiments.images_selection import GRIDS, choose, select
@@ -139,10 +140,14 @@ def test_no_model_reads_a_test_label(tmp_path, mnist, ran, no_figures):
         assert ("mnist", "nll") in told, model
 
 
-def test_a_later_run_adds_the_other_recipe(tmp_path, mnist, no_figures):
-    smoke(tmp_path, mnist, models=("nn",), recipe="paper")
-    _, units = smoke(tmp_path, mnist, models=("nn",), recipe="strong")
+def test_recipes_run_apart_come_together(tmp_path, mnist, no_figures):
+    smoke(tmp_path / "a", mnist, models=("cnp",), recipe="strong")
+    smoke(tmp_path / "b", mnist, models=("nn",), recipe="paper")
+    _, units = smoke(tmp_path / "b", mnist, models=("nn",))  # a later run adds to an earlier one
     assert list(units) == ["nn", "nn-strong"]
+    gather(tmp_path / "c", [tmp_path / "a", tmp_path / "b"])
+    units = json.loads((tmp_path / "c" / "units.json").read_text())["units"]
+    assert {unit["model"] for unit in units} == {"nn", "nn-strong", "cnp-strong"}
 
 
 def test_the_command_line_knows_it(tmp_path, mnist, monkeypatch, capsys):

@@ -100,7 +100,7 @@ class ImagesExperiment(Experiment):
 
     Attributes:
         domain: "mnist" or "cifar10", what models are trained on.
-        recipe: "paper"; "strong", whose rows are named so; or "both", one after the other.
+        recipe: "paper"; "strong", whose rows are named so; or "paper,strong" for both.
         num_epochs: times that every training image is seen.
         num_points: images of a task, the batch of Alg. 1.
         num_context: largest context in training, and the one at test.
@@ -149,7 +149,8 @@ class ImagesExperiment(Experiment):
 
     def __post_init__(self) -> None:
         lookup(self.domain, DOMAINS, "domain")
-        lookup(self.recipe, dict.fromkeys(("paper", "strong", "both")), "recipe")
+        for recipe in self.recipe.split(","):
+            lookup(recipe, RECIPES[self.domain], "recipe")
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
@@ -158,7 +159,7 @@ class ImagesExperiment(Experiment):
         return {
             "smoke": cls(
                 preset="smoke",
-                recipe="both",
+                recipe="paper,strong",
                 num_epochs=1,
                 num_points=20,
                 num_context=20,
@@ -187,8 +188,8 @@ class ImagesExperiment(Experiment):
         """The models, by either recipe."""
         for name in self.models:
             lookup(name, MODELS, "model")
-        paper = [] if self.recipe == "strong" else list(self.models)
-        return paper if self.recipe == "paper" else [*paper, *(f"{name}{STRONG}" for name in self.models)]
+        endings = {"paper": "", "strong": STRONG}
+        return [f"{name}{endings[recipe]}" for recipe in self.recipe.split(",") for name in self.models]
 
     def paper_figure(self, model: str, m: Measurement) -> tuple[float | None, float | None]:
         """Table A.2, which has no spread; its noise is the one that is not in the images' range."""
