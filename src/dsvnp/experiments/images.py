@@ -179,7 +179,7 @@ class ImagesExperiment(Experiment):
                 num_test=1000,
                 learning_rate=1e-3,
                 schedule="cosine",
-                anneal=0.25,
+                anneal=1.0,
             ),
             "paper": cls(preset="paper", num_seeds=3, precision="tf32"),
         }
