@@ -149,8 +149,9 @@ class MultiOutputExperiment(Experiment):
             "quick": cls(
                 preset="quick",
                 num_seeds=2,
+                recipe="paper,strong",
                 max_rows=2000,
-                max_steps=2000,
+                max_steps=1000,
                 num_trees=100,
                 gp_inducing=64,
                 gp_steps=200,
@@ -210,6 +211,7 @@ class MultiOutputExperiment(Experiment):
             num_steps,
             self.learning_rate,
             precision=self.precision,
+            compile=None if num_steps >= 50_000 else False,  # of a shorter run it takes more than it saves
             log_every=max(1, num_steps // 100),
             checkpoint_every=max(1, num_steps // 4),
         )

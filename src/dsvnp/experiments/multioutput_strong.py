@@ -94,6 +94,7 @@ class Strong:
             schedule=Schedule("cosine", warmup=min(steps_per_epoch, num_steps // 2)),
             objective=Objective(beta_local=self.beta_local, beta_global=self.beta_global),
             precision=precision,
+            compile=False,  # a few thousand steps: it would take more than it saves
             validate_every=max(1, num_steps // self.validations),
             log_every=max(1, num_steps // 20),
         )
