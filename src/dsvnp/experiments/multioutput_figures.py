@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from dsvnp.experiments.base import Measurement, UnitResult
 from dsvnp.models import MODELS
@@ -34,6 +35,9 @@ def errors_figure(units: Sequence[UnitResult], path: Path) -> Path:
         for axes, (dataset, models) in zip(grid, tables.items(), strict=True):
             _draw_errors(axes, models)
             axes.set(title=dataset, xlabel="MSE, unit variance", xscale="log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
         handles, labels = grid[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from dsvnp.data.neighbours import nearest_rows, smooth_weights
 from dsvnp.experiments.multioutput_folds import Rows
 
 SIZES = (3, 4, 6, 8, 12, 16, 24)  # of contexts
-SPREADS = (0.7, 1.0, 1.3, 1.6)  # of the weights' logarithms: narrower ones are more alike, and average less well
+SPREADS = (0.7, 1.0, 1.3, 1.6)  # of the weights' logarithms; narrower ones are too alike to average well
 AVERAGED = 8  # metrics for whose average the size is chosen
 CANDIDATES = 8  # metrics that are tried for each that is kept
 CHANGE = 0.5  # spread of the logarithm of a random change
