@@ -234,27 +234,39 @@ def regression_lines(rows: list[Row]) -> list[str]:
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in REGRESSION:
-        found = {estimator: column(rows, name, estimator, "rmse") for estimator in ESTIMATORS["regression"]}
-        ours = found.pop("NPRegressor")
-        shared = sorted(set(ours).intersection(*found.values()))
-        if not shared:
+        found = {e: values for e in ESTIMATORS["regression"] if (values := column(rows, name, e, "rmse"))}
+        shared = set.intersection(*(set(values) for values in found.values())) if found else set()
+        if "NPRegressor" not in found or len(found) < 2 or not shared:
             lines.append(f"| {name} | 0 | – | – | – | – | not run | – | – | – |")
             continue
-        means = {e: np.mean([values[fold] for fold in shared]) for e, values in found.items()}
-        best = min(means, key=lambda e: means[e])
-        mean = np.mean([ours[fold] for fold in shared])
-        gap, error, count = paired({f: ours[f] for f in shared}, {f: found[best][f] for f in shared})
-        held = mean <= 1.05 * means[best] or (count > 1 and gap <= error)
-        nll = [
-            np.mean([column(rows, name, e, "nll")[fold] for fold in shared]) for e in ("NPRegressor", "GP")
-        ]
-        verdicts = ["not judged"] * 2 if name in NOT_JUDGED else [_yes(held), _yes(nll[0] < nll[1])]
+        means = {e: float(np.mean([values[fold] for fold in shared])) for e, values in found.items()}
+        best = min(set(means) - {"NPRegressor"}, key=lambda e: means[e])
+        ours, theirs = ({fold: found[e][fold] for fold in shared} for e in ("NPRegressor", best))
+        gap, error, count = paired(ours, theirs)
+        held = gap <= 0.05 * means[best] or (count > 1 and gap <= error)
+        nll = {e: _mean(column(rows, name, e, "nll"), shared) for e in ("NPRegressor", "GP")}
+        judged = name not in NOT_JUDGED
+        verdicts = [_yes(held), _yes(nll["NPRegressor"] < nll["GP"]) if "GP" in found else "GP not run"]
         lines.append(
-            f"| {name} | {count} | {mean:.4f} | {means['GP']:.4f} | {means['MLP']:.4f} | "
-            f"{100 * (mean / means[best] - 1):+.1f} % ± {100 * error / means[best]:.1f} | {verdicts[0]} | "
-            f"{nll[0]:.3f} | {nll[1]:.3f} | {verdicts[1]} |"
+            f"| {name} | {count} | {means['NPRegressor']:.4f} | {_number(means.get('GP'))} | "
+            f"{_number(means.get('MLP'))} | {100 * gap / means[best]:+.1f} %{_spread(100 * error / means[best])} | "
+            f"{verdicts[0] if judged else 'not judged'} | {_number(nll['NPRegressor'])} | {_number(nll['GP'])} | "
+            f"{verdicts[1] if judged else 'not judged'} |"
         )
     return lines
+
+
+def _mean(values: dict[tuple[int, int], float], folds: set[tuple[int, int]]) -> float | None:
+    there = [values[fold] for fold in folds if fold in values]
+    return float(np.mean(there)) if there else None
+
+
+def _spread(error: float) -> str:
+    return f" ± {error:.1f}" if np.isfinite(error) else ", one fold"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
 
 
 def classification_lines(rows: list[Row]) -> list[str]:
