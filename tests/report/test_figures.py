@@ -93,3 +93,14 @@ def test_dots_are_the_seeds_and_a_bar_their_mean(tmp_path, monkeypatch):
     assert [set(line.get_ydata()) for line in axes.lines] == [{0}, {0}, {1}, {1}]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["NP", "DSVNP exp"]
     assert [line.get_color() for line in axes.lines] == [COLOURS["np"]] * 2 + [COLOURS["dsvnp"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("log_y", "scales"), [(True, ["log", "log"]), (False, ["linear"] * 2), ([False, True], ["linear", "log"])]
+)
+def test_each_plot_may_have_a_logarithmic_axis(tmp_path, monkeypatch, log_y, scales):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path: figures.append(figure))
+    lines = {"np": Line([1, 2], [[0.1, 10.0]])}
+    lines_figure([("a", "x", "y", lines), ("b", "x", "y", lines)], tmp_path / "lines.svg", log_y=log_y)
+    assert [axes.get_yscale() for axes in figures[0].axes] == scales

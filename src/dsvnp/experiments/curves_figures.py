@@ -51,7 +51,7 @@ def draw_training(units: Sequence[UnitResult], out: Path) -> Path:
             if any(any(values) for values in seeds):
                 lines.setdefault(unit.model, Line(training["step"], seeds))
         panels.append((title, "step", "nats/point", lines))
-    return lines_figure(panels, out / "training.svg")
+    return lines_figure(panels, out / "training.svg", log_y=[False, False, True])  # KL_L spans decades
 
 
 def _lines(units: Sequence[UnitResult], x: str, y: str) -> dict[str, Line]:

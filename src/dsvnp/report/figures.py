@@ -140,7 +140,7 @@ def lines_figure(
     panels: Sequence[tuple[str, str, str, Mapping[str, Line]]],
     path: Path,
     diagonal: bool = False,
-    log_y: bool = False,
+    log_y: bool | Sequence[bool] = False,
     log_x: bool = False,
     columns: int | None = None,
 ) -> Path:
@@ -150,23 +150,24 @@ def lines_figure(
         panels: for each plot its title, the names of its axes, and its lines by model.
         path: where to save; the ending decides the format.
         diagonal: draw y = x, what perfect calibration would be.
-        log_y: logarithmic y.
+        log_y: logarithmic y, of all plots or of each.
         log_x: logarithmic x.
         columns: plots beside each other, the rest below them; all by default.
     """
     columns = columns or len(panels)
+    logarithmic = [log_y] * len(panels) if isinstance(log_y, bool) else log_y
     rows = -(-len(panels) // columns)
     with house_style():
         figure = Figure(figsize=(3.8 * columns, 3 * rows), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes in grid[len(panels) :]:
             axes.remove()
-        for axes, (title, x_name, y_name, lines) in zip(grid, panels, strict=False):
+        for axes, (title, x_name, y_name, lines), log in zip(grid, panels, logarithmic, strict=False):
             if diagonal:
                 axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
             draw_lines(axes, lines)
             axes.set(title=title, xlabel=x_name, ylabel=y_name)
-            axes.set_yscale("log" if log_y else "linear")
+            axes.set_yscale("log" if log else "linear")
             axes.set_xscale("log" if log_x else "linear")
         named = {
             label: handle
