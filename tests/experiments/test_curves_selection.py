@@ -21,6 +21,7 @@ def test_each_rate_and_weight_has_a_row_and_a_second_run_adds_what_is_missing(tm
     assert [(r["learning_rate"], r["beta_local"]) for r in rows] == [
         *((0.1, 1.0), (0.1, 50.0), (0.001, 1.0), (0.001, 50.0))
     ]
+    assert all(r["kl_local"] > 0 and r["kl_global"] > 0 for r in rows)
     assert len({r["nll"] for r in rows}) == len({r["nll-max"] for r in rows}) == 4
     before = out.read_text()
     assert select([cell], out, CPU, **TINY) == rows

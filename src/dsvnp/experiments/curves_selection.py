@@ -1,6 +1,8 @@
 """Which sizes, rates and weights suit the wider variant of the curves, chosen on functions that no table is made of.
 
-    python -m dsvnp.experiments.curves_selection OUT.json '[{"model": "np", "learning_rates": [0.001, 0.002]}]'
+    python -m dsvnp.experiments.curves_selection OUT.json CELLS [SETTINGS]
+
+where CELLS is e.g. '[{"model": "np", "learning_rates": [0.001, 0.002]}]' and SETTINGS '{"precision": "tf32"}'.
 
 Trains each cell of a list as one fleet, a replica for each learning rate and β_local, and writes what it gives on
 held-out functions as soon as it is finished. Run again, it goes on with the rest.
@@ -14,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -65,7 +68,7 @@ def run_cell(cell: Cell, experiment: CurvesExperiment, device: torch.device) -> 
     choices = choices._replace(num_steps=cell.num_steps, anneal_steps=half)._replace(**cell.choices)
     pairs = [(rate, beta) for rate in cell.learning_rates for beta in cell.betas]
     rates, betas = (tuple(column) for column in zip(*pairs, strict=True))
-    chosen = replace(experiment.settings(choices), learning_rate=rates, beta_local=betas)
+    chosen = replace(experiment.settings(cell.model, choices), learning_rate=rates, beta_local=betas)
     source = Curves(experiment.batch_size, choices.num_points, 3, experiment.max_context, refresh_every=1024)
     make = partial(make_model, cell.model, architecture(choices))
     fleet = Fleet(make, source, range(len(pairs)), chosen, device)
@@ -88,15 +91,19 @@ def held_out(experiment: CurvesExperiment, device: torch.device) -> dict[str, li
 
 
 def score(net: NeuralProcess, tests: dict[str, list[Task]], num_global: int) -> dict[str, float]:
-    """NLL over all points (J) of each set."""
-    return {
+    """NLL over all points (J) of each set, and whether the latents are used."""
+    nll = {
         name: float(torch.cat([point_nll(predict(net, t, num_global), t, "J") for t in tasks]).mean())
         for name, tasks in tests.items()
     }
+    with torch.no_grad():
+        terms = [net.objective(task, noise={}).per_point() for task in tests["nll"]]
+    return nll | {kl: fmean(float(each[kl]) for each in terms) for kl in ("kl_local", "kl_global")}
 
 
 if __name__ == "__main__":
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     cells = [Cell(**given) for given in json.loads(sys.argv[2])]
-    for row in select(cells, Path(sys.argv[1]), device, precision="tf32"):
+    settings = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+    for row in select(cells, Path(sys.argv[1]), device, **settings):
         print(json.dumps(row))
