@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dsvnp.data.base import RowSource, TaskSource
 from dsvnp.data.curves import Curves
+from dsvnp.data.images import Images
 from dsvnp.models import Architecture, make_model
 from dsvnp.networks import VGG
 from dsvnp.training import Cluster, Fleet, Settings
@@ -57,6 +58,14 @@ def images(rows: int = 48, seed: int = 0, dtype: torch.dtype = torch.float64, **
     x = 0.5 * torch.randn(rows, *IMAGE, generator=g, dtype=dtype)
     x[torch.arange(rows), 0, :, labels[:, 0]] += 2
     return RowSource(x.flatten(1), labels, **{"num_points": 8, "batch_size": 2} | changes)
+
+
+def shifted_images(rows: int = 48, seed: int = 0, dtype: torch.dtype = torch.float64) -> Images:
+    """The same as bytes, shifted and mirrored at random."""
+    plain = images(rows, seed, dtype)
+    pixels = (60 * plain.x + 60).clamp(0, 255).to(torch.uint8).unflatten(1, IMAGE)
+    sizes: dict[str, Any] = {"num_points": 8, "batch_size": 2, "pad": 1, "flip": 0.5}
+    return Images(pixels, plain.y, mean=(0.2,), std=(0.3,), dtype=dtype, **sizes)
 
 
 def make_vgg(name: str = "dsvnp") -> Any:

@@ -4,7 +4,18 @@ import signal
 
 import pytest
 import torch
-from small_fleet import bits, curves, distance, images, make_fleet, make_vgg, rows_of, run_steps, same
+from small_fleet import (
+    bits,
+    curves,
+    distance,
+    images,
+    make_fleet,
+    make_vgg,
+    rows_of,
+    run_steps,
+    same,
+    shifted_images,
+)
 
 from dsvnp.models import MODELS
 from dsvnp.objectives import Objective
@@ -63,9 +74,10 @@ def test_a_compiled_step_equals_an_eager_one(how):
     assert distance(other.state, eager.state) < 1e-9
 
 
+@pytest.mark.parametrize("source", [images, shifted_images])
 @pytest.mark.parametrize("how", [CAPTURED, BOTH], ids=["captured", "compiled and captured"])
-def test_batch_norm_is_captured(how):
-    chosen = {"source": images(), "make": make_vgg}
+def test_batch_norm_is_captured(how, source):
+    chosen = {"source": source(), "make": make_vgg}
     eager = run_steps(on_cuda(**EAGER, **chosen), 10)
     other = run_steps(on_cuda(**how, **chosen), 10)
     assert distance(other.state, eager.state) < 1e-9

@@ -17,6 +17,7 @@ from small_fleet import (
     rows_of,
     run_steps,
     same,
+    shifted_images,
     table,
 )
 
@@ -221,6 +222,13 @@ def test_batch_norm_in_a_fleet_equals_a_plain_loop(name):
     assert any(n.endswith("running_var") and (v - 1).abs().max() > 0.1 for n, v in statistics.items())
     assert {int(v) for n, v in statistics.items() if n.endswith("num_batches_tracked")} == {12}
     assert_weights(fleet, 1, model)  # the state dictionary holds the statistics
+
+
+def test_each_replica_shifts_its_images_by_numbers_of_its_own():
+    fleet = run_steps(make_fleet(seeds=SEEDS, source=shifted_images(), make=make_vgg), 5)
+    for row, seed in enumerate(SEEDS):
+        single = run_steps(make_fleet(seeds=[seed], source=shifted_images(), make=make_vgg), 5)
+        assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
 
 
 # --- what a fleet leaves alone, and what it hands out ---
