@@ -88,11 +88,9 @@ def test_the_papers_architecture_and_training():
     made = CurvesExperiment.presets()["paper"]
     choices = made.choices("paper")
     assert choices[:4] == ((32, 32), 128, (128,), 800_000)
-    settings = made.settings("np", choices)
+    settings = made.settings(choices)
     assert (settings.learning_rate, settings.schedule.kind) == (5e-4, "constant")
     assert settings.objective == Objective(beta_local=1000.0)
-    assert settings.precision == "tf32"
-    assert made.settings("dsvnp", choices).precision == "float32"
     assert (made.num_tests, made.test_points, made.max_context, made.extra_context) == (2000, 400, 50, 200)
 
 
@@ -103,7 +101,7 @@ def test_the_wider_variant_has_settings_of_its_own():
     made = CurvesExperiment(**{f"wide_{name}": value for name, value in chosen.items()})
     assert made.choices("wide") == Choices(**chosen)
     assert made.choices("paper") == CurvesExperiment().choices("paper")
-    settings = made.settings("cnp", made.choices("wide"))
+    settings = made.settings(made.choices("wide"))
     assert settings.objective == Objective(10.0, anneal="linear", anneal_steps=11, anneal_local=False)
     assert (settings.num_steps, settings.learning_rate, settings.schedule) == (
         70,

@@ -64,8 +64,6 @@ class CurvesExperiment(Experiment):
         variants: what to run: "paper", and "wide" with a wider and deeper network and a schedule to suit it.
         encoder: see `Choices`; likewise the nine that follow, of the paper's architecture.
         wide_encoder: the same for the wider one; likewise the nine that follow.
-        dsvnp_precision: of DSVNP's training, see `Settings`. TF32 rounds the means of q(z_*) and p(z_*) apart, by about
-            0.01 nats of KL_L even where they are equal, and β_local makes that the largest term of the loss.
         batch_size: functions a step.
         max_context: largest context in training and in interpolation.
         extra_context: largest context in extrapolation.
@@ -119,7 +117,6 @@ class CurvesExperiment(Experiment):
     wide_beta_local: float = 100.0
     wide_anneal_steps: int = 200_000
     wide_anneal_local: bool = True
-    dsvnp_precision: str = "float32"
     batch_size: int = 16
     max_context: int = 50
     extra_context: int = 200
@@ -169,7 +166,7 @@ class CurvesExperiment(Experiment):
         prefix = {"paper": "", "wide": "wide_"}[variant]
         return Choices(*(getattr(self, prefix + name) for name in Choices._fields))
 
-    def settings(self, name: str, choices: Choices) -> Settings:
+    def settings(self, choices: Choices) -> Settings:
         """How to train a model; β_local concerns only one that has a local latent."""
         steps = choices.num_steps
         objective = Objective(
@@ -183,7 +180,7 @@ class CurvesExperiment(Experiment):
             choices.learning_rate,
             schedule=Schedule(choices.schedule, warmup=min(1000, steps // 20)),
             objective=objective,
-            precision=self.dsvnp_precision if name == "dsvnp" else self.precision,
+            precision=self.precision,
             log_every=max(10, steps // 100),
             checkpoint_every=max(10, steps // 8),
         )
@@ -214,7 +211,7 @@ class CurvesExperiment(Experiment):
         change: Change = NO_CHANGE,
     ) -> list[NeuralProcess]:
         """Train replicas of a model on curves."""
-        arch, settings = change.apply(architecture(choices), self.settings(name, choices))
+        arch, settings = change.apply(architecture(choices), self.settings(choices))
         source = Curves(self.batch_size, choices.num_points, 3, self.max_context, refresh_every=1024)
         fleet = self.fleet(label, partial(make_model, name, arch), source, seeds, settings, place)
         return [fleet.replica(row) for row in range(len(seeds))]

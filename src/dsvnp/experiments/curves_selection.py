@@ -68,7 +68,7 @@ def run_cell(cell: Cell, experiment: CurvesExperiment, device: torch.device) -> 
     choices = choices._replace(num_steps=cell.num_steps, anneal_steps=half)._replace(**cell.choices)
     pairs = [(rate, beta) for rate in cell.learning_rates for beta in cell.betas]
     rates, betas = (tuple(column) for column in zip(*pairs, strict=True))
-    chosen = replace(experiment.settings(cell.model, choices), learning_rate=rates, beta_local=betas)
+    chosen = replace(experiment.settings(choices), learning_rate=rates, beta_local=betas)
     source = Curves(experiment.batch_size, choices.num_points, 3, experiment.max_context, refresh_every=1024)
     make = partial(make_model, cell.model, architecture(choices))
     fleet = Fleet(make, source, range(len(pairs)), chosen, device)
