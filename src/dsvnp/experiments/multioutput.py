@@ -22,7 +22,7 @@ from dsvnp.data.files import MissingDataError
 from dsvnp.experiments.base import Experiment, Measurement, UnitResult, Workplace
 from dsvnp.experiments.multioutput_baselines import REGRESSORS, measure_baseline
 from dsvnp.experiments.multioutput_figures import calibration_figure, errors_figure
-from dsvnp.experiments.multioutput_folds import PUBLISHED, Split, load_rows, make_split
+from dsvnp.experiments.multioutput_folds import PUBLISHED, Split, load_rows, load_splits
 from dsvnp.experiments.multioutput_gp import SparseGP, measure_gp
 from dsvnp.experiments.multioutput_measures import Measured, collect, measure_net
 from dsvnp.experiments.multioutput_strong import Strong, train_and_measure_strong
@@ -223,8 +223,8 @@ class MultiOutputExperiment(Experiment):
             place.console.print(
                 "The sparse GP is left out: GPyTorch is not installed (pip install 'dsvnp\\[gp]')."
             )
-        table = load_rows(dataset, place.data_dir, self.max_rows, self.verify)
-        splits = [make_split(table, seed, self.held_out, self.num_context, place.device) for seed in seeds]
+        files = dataset, place.data_dir, self.max_rows, self.verify
+        full_name, splits = load_splits(*files, tuple(seeds), self.held_out, self.num_context, place.device)
         if name in REGRESSORS:
             measured = measure_baseline(name, splits, self.num_trees, self.n_jobs)
         elif name == SPARSE_GP:
@@ -233,7 +233,7 @@ class MultiOutputExperiment(Experiment):
             measured = train_and_measure_strong(self, self.strong, model, splits, seeds, place)
         else:
             measured = self.train_and_measure(model, splits, seeds, place)
-        return UnitResult(model, tuple(seeds), *collect(table.name, measured))
+        return UnitResult(model, tuple(seeds), *collect(full_name, measured))
 
     def train_and_measure(
         self, label: str, splits: Sequence[Split], seeds: Sequence[int], place: Workplace

@@ -7,6 +7,7 @@ half, and the same context rows at test, so that values of a row of results are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,6 +89,26 @@ def load_rows(name: str, directory: Path | None, max_rows: int | None, verify: b
         x, y = x[chosen], y[chosen]
     full = name if len(x) == published else f"{name} ({len(x)} of {published} rows)"
     return Table(full, x, y, table.x_names, table.y_names, table.note)
+
+
+@lru_cache(maxsize=1)  # the units of a data set follow each other
+def load_splits(
+    name: str,
+    directory: Path | None,
+    max_rows: int | None,
+    verify: bool,
+    indices: tuple[int, ...],
+    held_out: float,
+    num_context: int,
+    device: torch.device,
+) -> tuple[str, tuple[Split, ...]]:
+    """Load a table and make some of its splits; see `load_rows` and `make_split`.
+
+    Returns:
+        The table's name with its number of rows, and the splits.
+    """
+    table = load_rows(name, directory, max_rows, verify)
+    return table.name, tuple(make_split(table, index, held_out, num_context, device) for index in indices)
 
 
 def make_split(table: Table, index: int, held_out: float, num_context: int, device: torch.device) -> Split:

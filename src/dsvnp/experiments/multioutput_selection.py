@@ -18,6 +18,7 @@ from dsvnp.experiments.multioutput_folds import Rows
 SIZES = (3, 4, 6, 8, 12, 16, 24)  # of contexts
 SPREADS = (0.7, 1.0, 1.3, 1.6)  # of the weights' logarithms; narrower ones are too alike to average well
 AVERAGED = 8  # metrics for whose average the size is chosen
+AS_GOOD = 0.002  # of sizes whose errors differ by less, the largest is taken: the smoothest
 CANDIDATES = 8  # metrics that are tried for each that is kept
 CHANGE = 0.5  # spread of the logarithm of a random change
 MOST_ROWS = 2000  # whose errors are looked at
@@ -51,8 +52,8 @@ def select(rows: Rows, num_metrics: int, num_rounds: int, seed: int) -> Selectio
         return float((means.mean(0) - rows.y[asked]).square().mean())
 
     tried = [change(SPREADS[i % len(SPREADS)]) for i in range(CANDIDATES * num_metrics)]
-    sizes = [size for size in SIZES if size < len(rows.x) // 2]
-    size = min(sizes, key=lambda size: error(size, *tried[:AVERAGED]))
+    by_size = {size: error(size, *tried[:AVERAGED]) for size in SIZES if size < len(rows.x) // 2}
+    size = max(size for size, value in by_size.items() if value <= (1 + AS_GOOD) * min(by_size.values()))
     ranked = sorted((error(size, metric), i) for i, metric in enumerate(tried))
     kept = [(value, tried[i]) for value, i in ranked[:num_metrics]]
     for _ in range(num_rounds):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -57,7 +57,7 @@ class Strong:
     metrics: int = 5
     rounds: int = 12
     epochs: int = 60
-    validations: int = 12
+    validations: int = 8
     learning_rate: float = 5e-4
     weight_decay: float = 0.1
     batch_size: int = 64
@@ -135,8 +135,10 @@ class Member(NamedTuple):
         )
 
 
-def make_members(rows: Rows, strong: Strong, seed: int) -> list[Member]:
+@lru_cache(maxsize=20)  # the same for every model
+def make_members(split: Split, strong: Strong, seed: int) -> tuple[Member, ...]:
     """Choose contexts on all training rows, and deal rows and metrics out to the members."""
+    rows = flattened(split.train)
     chosen = select(rows, strong.members * strong.metrics, strong.rounds, seed)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(rows.x), generator=generator).to(rows.x.device)
@@ -147,7 +149,7 @@ def make_members(rows: Rows, strong: Strong, seed: int) -> list[Member]:
         rest = torch.cat([order[: fold.start], order[fold.stop :]])
         metrics = chosen.metrics[number :: strong.members]
         members.append(Member(rows.take(rest), rows.take(order[fold]), metrics, chosen.num_context))
-    return members
+    return tuple(members)
 
 
 def train_and_measure_strong(
@@ -159,8 +161,7 @@ def train_and_measure_strong(
     place: Workplace,
 ) -> list[Measured]:
     """Train the ensembles of all splits as one fleet, then measure each."""
-    learned = [flattened(split.train) for split in splits]
-    teams = [make_members(rows, strong, seed) for rows, seed in zip(learned, seeds, strict=True)]
+    teams = [make_members(split, strong, seed) for split, seed in zip(splits, seeds, strict=True)]
     everyone = [member for team in teams for member in team]
     slots = max(member.num_context for member in everyone)
     sources = [member.source(strong.batch_size, slots) for member in everyone]
