@@ -16,7 +16,9 @@ from dsvnp.experiments.multioutput import MultiOutputExperiment
 from dsvnp.experiments.multioutput_folds import Rows, Split, make_split
 from dsvnp.experiments.multioutput_selection import leave_one_out, select
 from dsvnp.experiments.multioutput_strong import (
+    Member,
     Strong,
+    fit_damping,
     fit_stretch,
     make_members,
     stretched,
@@ -97,6 +99,25 @@ def test_a_member_that_says_nothing_predicts_the_mean_of_its_neighbours_in_each_
     centres = targets.centre.reshape(3, 5, 2)
     torch.testing.assert_close(predictive.loc[:, 0, 0].reshape(3, 4, 5, 2)[:, 0], centres)
     torch.testing.assert_close(predictive.mean[0], centres.mean(0))
+    net.decoder.rest[-1].bias.data[:2] = torch.tensor([1.0, -2.0])  # now it adds something
+    added = member.predict(net, targets, 4, torch.tensor([0.5, 0.25])).mean[0] - centres.mean(0)
+    torch.testing.assert_close(added, torch.tensor([0.5, -0.5]).expand(5, 2))
+
+
+def test_damping_is_the_least_squares_of_what_networks_add(monkeypatch):
+    members = make_members(noisy_split(60), Strong(members=2, metrics=2, rounds=0), seed=1)
+    believed = torch.tensor([0.4, 3.0])
+
+    def predict(self, net, targets, num_global, damping=1.0):
+        centre = targets.centre.reshape(2, -1, 2)
+        added = (
+            self.held_out.y - centre.mean(0)
+        ) / believed  # of which 40 %, or more than all, would be right
+        return GaussianPredictive((centre + added)[:, None, None], torch.ones(2))
+
+    monkeypatch.setattr(Member, "predict", predict)
+    damping = fit_damping([(None, member) for member in members], 4)
+    assert damping.tolist() == pytest.approx([0.4, 1.0], rel=1e-4)
 
 
 def test_the_spread_is_stretched_until_intervals_cover():

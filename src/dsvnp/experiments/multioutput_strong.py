@@ -2,8 +2,8 @@
 
 Everything is chosen on the training rows of a split: the size of contexts and many metrics, which the members share out
 (`multioutput_selection.py`), and when to stop. An ensemble's predictive is the mixture of what its members say in each
-of their metrics. Rows that no member has seen then say by how much its spread is to be stretched, one factor for all
-outputs.
+of their metrics. The rows that members held out say how far to believe what they add to their neighbours' mean, and
+rows that none has seen by how much the spread is to be stretched, one factor for all outputs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Strong:
     rounds: int = 12
     epochs: int = 60
     validations: int = 8
-    learning_rate: float = 5e-4
+    learning_rate: float = 1e-3
     weight_decay: float = 0.1
     batch_size: int = 64
     width: int = 128
@@ -120,8 +120,17 @@ class Member(NamedTuple):
             Task.collate([view.task for view in views]), torch.cat([view.centre for view in views])
         )
 
-    def predict(self, net: NeuralProcess, targets: Neighbourhood, num_global: int) -> GaussianPredictive:
-        """The mixture over metrics and draws, [metrics · K, 1, 1, N, dim_y]."""
+    def predict(
+        self, net: NeuralProcess, targets: Neighbourhood, num_global: int, damping: Tensor | float = 1.0
+    ) -> GaussianPredictive:
+        """The mixture over metrics and draws, [metrics · K, 1, 1, N, dim_y].
+
+        Args:
+            net: its network.
+            targets: what to predict, by `among`.
+            num_global: draws K of z_G.
+            damping: how much of what the network adds to the centre is believed, for each output.
+        """
         predictive = predict(net, targets.task, (num_global, 1))
         assert isinstance(predictive, GaussianPredictive)
         return GaussianPredictive(
@@ -130,7 +139,7 @@ class Member(NamedTuple):
                 .movedim(2, 0)
                 .flatten(0, 1)
                 .transpose(2, 3)
-                for part in (predictive.loc + targets.centre, predictive.scale)
+                for part in (damping * predictive.loc + targets.centre, predictive.scale)
             )
         )
 
@@ -190,13 +199,30 @@ def train_and_measure_strong(
 Ensemble = Sequence[tuple[NeuralProcess, Member]]
 
 
+def fit_damping(ensemble: Ensemble, num_global: int) -> Tensor:
+    """How much of what networks add to the centre to believe, 0 to 1 for each output, [dim_y].
+
+    By least squares on the rows that each has held out, which together are most of the training rows.
+    """
+    products: list[Tensor] = []
+    squares: list[Tensor] = []
+    for net, member in ensemble:
+        targets = member.among(member.train, member.held_out)
+        centre = targets.centre.unflatten(0, (len(member.metrics), -1)).mean(0)[:, 0]  # [N, dim_y]
+        added = member.predict(net, targets, num_global).mean[0] - centre
+        products.append((added * (member.held_out.y - centre)).sum(0))
+        squares.append(added.square().sum(0))
+    return (torch.stack(products).sum(0) / torch.stack(squares).sum(0).clamp(min=1e-12)).clamp(0, 1)
+
+
 def measure_ensemble(ensemble: Ensemble, split: Split, num_global: int) -> Measured:
-    """Stretch the spread to what the split's held-out rows say, and measure."""
+    """Damp and stretch to what held-out rows say, and measure."""
     learned = flattened(split.train)
+    damping = fit_damping(ensemble, num_global)
 
     def mixture(targets: Rows, itself: bool = True) -> GaussianPredictive:
         made = [
-            member.predict(net, member.among(learned, flattened(targets), itself), num_global)
+            member.predict(net, member.among(learned, flattened(targets), itself), num_global, damping)
             for net, member in ensemble
         ]
         return GaussianPredictive(torch.cat([p.loc for p in made]), torch.cat([p.scale for p in made]))
