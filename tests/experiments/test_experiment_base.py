@@ -216,6 +216,23 @@ def test_variants_and_largest_contexts_are_compared_with_the_same_figure(model, 
     assert rows_of(Counting(), [unit])[0]["paper"] == paper
 
 
+def test_a_unit_of_a_data_set_is_a_row_of_its_model():
+    def unit(dataset: str, value: float) -> UnitResult:
+        return UnitResult(f"cnp@{dataset}", (0,), (Measurement(dataset, "nll", "test-J", "nats", (value,)),))
+
+    rows = rows_of(Counting(), [unit("numbers", 1.0), unit("letters", 2.0)])
+    assert [(r["dataset"], r["model"], r["mean"], r["paper"]) for r in rows] == [
+        ("numbers", "cnp", 1.0, 1.5),
+        ("letters", "cnp", 2.0, None),
+    ]
+
+
+def test_a_value_that_is_no_number_leaves_no_spread():
+    values = (1.0, float("nan"), float("inf"))
+    (row,) = rows_of(Counting(), [UnitResult("cnp", (0, 1, 2), (Measurement("a", "nll", "b", "c", values),))])
+    assert row["std"] != row["std"]
+
+
 def test_what_json_lacks_becomes_null_and_digits_are_few(tmp_path, monkeypatch):
     values = (float("nan"), float("inf"), 1 / 3)
 
