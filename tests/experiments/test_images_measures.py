@@ -16,7 +16,6 @@ from dsvnp.experiments.images_figures import (
     cdf_figure,
     pictures_figure,
     reliability_figure,
-    training_figure,
 )
 from dsvnp.experiments.images_measures import (
     GRID,
@@ -246,10 +245,8 @@ def test_pictures_are_the_most_and_the_least_certain_images():
 
 def unit(model: str, seed: int, shares: list[float]) -> UnitResult:
     sums = {"num_points": [20, 0, 5], "confidence": [2.0, 0.0, 5.0], "accuracy": [1.0 + seed, 0.0, 5.0]}
-    training = {"step": [1, 2], "log_likelihood": [[-2.0], [None]], "kl_local": [[0.0], [0.0]]}
-    training["kl_global"] = training["kl_local"]
     extras = {"entropies": [0.0, 1.0], "cdf": {"mnist": [shares], "kmnist": [shares]}, "reliability": [sums]}
-    return UnitResult(model, (seed,), (), extras | {"training": training})
+    return UnitResult(model, (seed,), (), extras)
 
 
 def test_figures_hold_all_seeds_of_a_model(tmp_path, monkeypatch):
@@ -261,7 +258,7 @@ def test_figures_hold_all_seeds_of_a_model(tmp_path, monkeypatch):
 
     monkeypatch.setattr(images_figures, "lines_figure", catch)
     units = [unit("nn", 0, [0.1, 1.0]), unit("nn", 1, [0.3, 1.0]), unit("np", 0, [0.5, 0.9])]
-    for figure in (cdf_figure, reliability_figure, training_figure):
+    for figure in (cdf_figure, reliability_figure):
         figure(units, tmp_path / figure.__name__)
     assert [panel[0] for panel in drawn["cdf_figure"]] == ["mnist", "kmnist"]
     lines = drawn["cdf_figure"][1][3]
@@ -270,10 +267,6 @@ def test_figures_hold_all_seeds_of_a_model(tmp_path, monkeypatch):
     reliable = drawn["reliability_figure"][0][3]["nn"]
     assert (reliable.x, reliable.y) == ([0.1, 1.0], [[3 / 40, 1.0]])  # 40 and 10 images, and none between
     assert len(drawn["reliability_figure"][0][3]["np"].x) == 1  # 5 images are too few
-    course = drawn["training_figure"][0][3]["nn"]
-    assert course.x == [1, 2]
-    assert [seed[0] for seed in course.y] == [-2.0, -2.0]
-    assert math.isnan(course.y[0][1])
 
 
 @pytest.mark.parametrize("channels", [1, 3])

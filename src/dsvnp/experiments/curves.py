@@ -20,9 +20,9 @@ from dsvnp.experiments.curves_figures import (
     draw_by_context,
     draw_calibration,
     draw_functions,
-    draw_training,
 )
 from dsvnp.experiments.curves_measures import Unseen, extras, measure, panels
+from dsvnp.experiments.training_figure import training_figure
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.objectives import Objective
 from dsvnp.training import Schedule, Settings
@@ -226,7 +226,7 @@ class CurvesExperiment(Experiment):
             *draw_functions(units, out),
             draw_by_context(units, out),
             draw_calibration(units, out),
-            draw_training(units, out),
+            training_figure(units, out / "training.svg"),
         ]
 
 

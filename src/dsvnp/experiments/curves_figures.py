@@ -1,4 +1,4 @@
-"""Figures of the curves: Fig. 2's second and third rows, the effect of context, calibration, the bound's terms."""
+"""Figures of the curves: Fig. 2's second and third rows, the effect of context, calibration."""
 
 from __future__ import annotations
 
@@ -37,21 +37,6 @@ def draw_calibration(units: Sequence[UnitResult], out: Path) -> Path:
     lines = _lines(units, "levels", "coverage")
     panel = ("interpolation, outside the context", "nominal coverage", "empirical coverage", lines)
     return lines_figure([panel], out / "calibration.svg", diagonal=True)
-
-
-def draw_training(units: Sequence[UnitResult], out: Path) -> Path:
-    """The bound's terms during training: is the latent used?"""
-    titles = {"log_likelihood": "log-likelihood", "kl_global": "KL_G", "kl_local": "KL_L"}
-    panels = []
-    for term, title in titles.items():
-        lines: dict[str, Line] = {}
-        for unit in units:
-            training = unit.extras["training"]
-            seeds = list(zip(*training[term], strict=True))  # one row a seed
-            if any(any(values) for values in seeds):
-                lines.setdefault(unit.model, Line(training["step"], seeds))
-        panels.append((title, "step", "nats/point", lines))
-    return lines_figure(panels, out / "training.svg", log_y=[False, False, True])  # KL_L spans decades
 
 
 def _lines(units: Sequence[UnitResult], x: str, y: str) -> dict[str, Line]:

@@ -8,7 +8,6 @@ chosen on held-out training images (`images_selection.py`).
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from dsvnp.data.files import MissingDataError
 from dsvnp.data.images import Images
 from dsvnp.experiments.base import Experiment, Measurement, UnitResult, Workplace
 from dsvnp.experiments.images_data import DOMAINS, Portions, Sets, load_sets, read_sets
-from dsvnp.experiments.images_figures import cdf_figure, pictures_figure, reliability_figure, training_figure
+from dsvnp.experiments.images_figures import cdf_figure, pictures_figure, reliability_figure
 from dsvnp.experiments.images_measures import measure
+from dsvnp.experiments.training_figure import training_figure
 from dsvnp.models import MODELS, Architecture, make_model
 from dsvnp.naming import lookup
 from dsvnp.networks import VGG19
@@ -281,10 +281,7 @@ class ImagesExperiment(Experiment):
         pictured = base_name(model) in PICTURED and 0 in seeds
         with matmul_precision("tf32" if self.precision == "bf16" else self.precision):
             measurements, extras = measure(nets, sets, self.num_draws, pictured)
-        log = place.out / "logs" / f"{model}-seeds-{seeds[0]}-{seeds[-1]}.jsonl"
-        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-        terms = ("step", "log_likelihood", "kl_local", "kl_global")
-        extras["training"] = {term: [line[term] for line in lines] for term in terms}
+        extras["training"] = self.training_log(model, seeds, place)
         extras["recipe"], extras["num_train"] = recipe._asdict(), len(sets.images)
         return UnitResult(model, tuple(seeds), measurements, extras)
 
@@ -295,7 +292,7 @@ class ImagesExperiment(Experiment):
         figures = [
             cdf_figure(units, out / "entropy-cdf.svg"),
             reliability_figure(units, out / "reliability.svg"),
-            training_figure(units, out / "training.svg"),
+            training_figure(units, out / "training.svg", "nats/image"),
         ]
         pictured = [unit for unit in units if "pictures" in unit.extras]
         return [*figures, *(pictures_figure(unit, out / f"sure-{unit.model}.svg") for unit in pictured)]

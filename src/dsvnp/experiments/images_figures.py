@@ -1,8 +1,7 @@
-"""Figures of the image experiment: Fig. 4, calibration, training, and images that a model is most and least sure of."""
+"""Figures of the image experiment: Fig. 4, calibration, and images that a model is most and least sure of."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,21 +44,6 @@ def reliability_figure(units: Sequence[UnitResult], path: Path) -> Path:
         )
         lines[label] = Line(confidence, [accuracy])
     return lines_figure([("reliability", "confidence", "accuracy", lines)], path, diagonal=True)
-
-
-def training_figure(units: Sequence[UnitResult], path: Path) -> Path:
-    """Draw the terms of the bound while models were trained, per image."""
-    names = {"log_likelihood": "log-likelihood", "kl_local": "local KL", "kl_global": "global KL"}
-    panels = []
-    for term, text in names.items():
-        lines: dict[str, Line] = {}
-        for unit in units:
-            course = unit.extras["training"]
-            before = lines.get(unit.model, Line(course["step"], []))
-            seeds = [[math.nan if v is None else v for v in seed] for seed in zip(*course[term], strict=True)]
-            lines[unit.model] = Line(before.x, [*before.y, *seeds])
-        panels.append((text, "step", "nats/image", lines))
-    return lines_figure(panels, path)
 
 
 def pictures_figure(unit: UnitResult, path: Path) -> Path:
