@@ -114,9 +114,9 @@ class CurvesExperiment(Experiment):
     wide_learning_rate: float = 1e-3
     wide_schedule: str = "cosine"
     wide_num_points: int = 200
-    wide_beta_local: float = 100.0
+    wide_beta_local: float = 10.0
     wide_anneal_steps: int = 200_000
-    wide_anneal_local: bool = True
+    wide_anneal_local: bool = False
     batch_size: int = 16
     max_context: int = 50
     extra_context: int = 200
