@@ -5,7 +5,7 @@ a row's `seeds` are its splits in order (`multioutput_folds.py`). Rows are named
 
     dsvnp            the paper's recipe: squared error, its architecture, its epochs, no validation
     dsvnp-gaussian   the same with a learned σ, which "does harm" says the paper's footnote
-    dsvnp-strong     a recipe that is chosen on the training half (`multioutput_strong.py`)
+    dsvnp-strong     a recipe of ours (`multioutput_strong.py`)
     extra-trees, …   what a practitioner would use (`multioutput_baselines.py`, `multioutput_gp.py`)
 """
 

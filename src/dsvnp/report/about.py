@@ -96,8 +96,8 @@ EXPERIMENTS: dict[str, About] = {
             "which points it counts, so its figure stands beside all points (J) and those outside the context (P).",
             "“oracle-average” knows the mechanics exactly but not the configuration: below its error a model "
             "identifies the system.",
-            "“DSVNP tuned” has its β_local, annealing, draws and sizes chosen on held-out training trajectories; “NP "
-            "annealed” shares its annealing, to tell what that alone does.",
+            "“DSVNP tuned” has its β_local, annealing, draws and sizes chosen on a training mass that was held "
+            "out; “NP annealed” shares its annealing, to tell what that alone does.",
         ),
         {
             "by-context": "NLL and squared error on unseen configurations against the number of context transitions.",
@@ -121,7 +121,8 @@ EXPERIMENTS: dict[str, About] = {
             "Ridge, nearest neighbours, extra-trees and a sparse Gaussian process stand in the same table, on the "
             "same folds.",
             "“gaussian” learns σ where the paper's recipe minimises squared errors. “strong” is a recipe of ours: an "
-            "ensemble, contexts chosen for each target among all training rows, all of it chosen on the training fold.",
+            "ensemble, contexts chosen for each target among all training rows, chosen on the training "
+            "fold but for its constants (decision 4).",
         ),
         {
             "errors": "Squared error in unit variance by model, a plot a data set: filled on the test fold, hollow on "
@@ -149,7 +150,7 @@ EXPERIMENTS: dict[str, About] = {
             "Dropout rates are those of the text, not of the caption; there is no augmentation in the paper recipe.",
             "The 100 context images at test come from the training part.",
             "Noise sets are fed as the paper generates them, and in the value range of the domain beside it.",
-            "“strong” is a recipe with augmentation and a learning-rate schedule, chosen on held-out training images.",
+            "“strong” is a recipe of ours with augmentation and a learning-rate schedule.",
         ),
         {
             "entropy-cdf": "Fig. 4: the share of images whose predictive entropy does not exceed a value, for each "
