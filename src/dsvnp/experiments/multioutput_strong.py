@@ -1,9 +1,10 @@
 """The strong recipe for tables: contexts chosen for each target, members stopped by rows they held out, σ learned.
 
 A run chooses on the training rows of a split (the settings below were not chosen so, see decision 4): the size of
-contexts and many metrics, which the members share out (`multioutput_selection.py`), and when to stop. An ensemble's predictive is the mixture of what its members say in each
-of their metrics. The rows that members held out say how far to believe what they add to their neighbours' mean, and
-rows that none has seen by how much the spread is to be stretched, one factor for all outputs.
+contexts and many metrics, which the members share out (`multioutput_selection.py`), and when to stop. An ensemble's
+predictive is the mixture of what its members say in each of their metrics. The rows that members held out say how far
+to believe what they add to their neighbours' mean, and rows that none has seen by how much the spread is to be
+stretched, one factor for all outputs.
 """
 
 from __future__ import annotations
