@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.linalg import cho_factor, cho_solve, lapack
+from scipy.optimize import minimize
 from scipy.stats import norm
 from sklearn import datasets
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -91,13 +93,45 @@ def gaussian_process(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: n
     rows = np.random.default_rng(seed).permutation(len(X))[:MOST_GP_ROWS]
     scale, unit = StandardScaler().fit(X), StandardScaler().fit(y)
     kernel = ConstantKernel() * RBF(np.ones(X.shape[1])) + WhiteKernel()
-    fitted = GaussianProcessRegressor(kernel, random_state=seed)
-    fitted.fit(scale.transform(X[rows]), unit.transform(y[rows]))
+    inputs, targets = scale.transform(X[rows]), unit.transform(y[rows])
+    search = marginal_likelihood_of(inputs, targets)
+    fitted = GaussianProcessRegressor(kernel, optimizer=search, random_state=seed).fit(inputs, targets)
     mean, std = fitted.predict(scale.transform(X_test), return_std=True)
     mean, std = mean.reshape(y_test.shape), std.reshape(len(y_test), -1)
     nll = -norm(mean, std).logpdf(unit.transform(y_test))
     error = rmse(unit.inverse_transform(mean), y_test, y)
     return {"rmse": error, "nll": float(nll.mean()), "gp_rows": len(rows)}
+
+
+def marginal_likelihood_of(X: np.ndarray, y: np.ndarray) -> Callable[..., tuple[np.ndarray, float]]:
+    """scikit-learn's own search for kernel parameters, with the same objective and gradient computed faster.
+
+    scikit-learn holds ∂K/∂θ of every parameter and multiplies it with every output: 20 minutes a fold on SCM20d.
+    """
+    jitter = 1e-10  # scikit-learn's
+
+    def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        amplitude, lengths, noise = np.exp(theta[0]), np.exp(theta[1:-1]), np.exp(theta[-1])
+        scaled = X / lengths
+        norms = (scaled**2).sum(1)
+        smooth = amplitude * np.exp(-0.5 * np.maximum(norms[:, None] + norms - 2 * scaled @ scaled.T, 0))
+        factor = cho_factor(smooth + (noise + jitter) * np.eye(len(X)), lower=True)
+        weights = cho_solve(factor, y)
+        log_det = 2 * np.log(np.diag(factor[0])).sum()
+        value = 0.5 * ((y * weights).sum() + y.shape[1] * (log_det + len(X) * np.log(2 * np.pi)))
+        half = np.tril(lapack.dpotri(factor[0], lower=1)[0])
+        inverse = half + np.tril(half, -1).T
+        slope = 0.5 * (weights @ weights.T - y.shape[1] * inverse)  # of −value, by K
+        pull = slope * smooth
+        by_length = 2 * (pull.sum(1) @ scaled**2 - (scaled * (pull @ scaled)).sum(0))
+        return value, -np.concatenate([[pull.sum()], by_length, [noise * np.trace(slope)]])
+
+    def search(its: Callable[..., float], start: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, float]:
+        found = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=bounds)
+        assert np.isclose(found.fun, its(found.x, eval_gradient=False), rtol=1e-6)
+        return found.x, found.fun
+
+    return search
 
 
 def perceptron(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, seed: int) -> Row:

@@ -87,7 +87,7 @@ def test_figures_are_made_of_curves_by_context_and_coverage(data):
 def test_the_papers_architecture_and_training():
     made = CurvesExperiment.presets()["paper"]
     choices = made.choices("paper")
-    assert choices[:4] == ((32, 32), 128, (128,), 800_000)
+    assert choices[:5] == ((32, 32), 128, (), (128,), 800_000)
     settings = made.settings(choices)
     assert (settings.learning_rate, settings.schedule.kind) == (5e-4, "constant")
     assert settings.objective == Objective(beta_local=1000.0)
@@ -96,7 +96,7 @@ def test_the_papers_architecture_and_training():
 
 def test_the_wider_variant_has_settings_of_its_own():
     chosen = dict(
-        zip(Choices._fields, ((3,), 4, (5, 6), 70, 8e-4, "cosine", 9, 10.0, 11, False), strict=True)
+        zip(Choices._fields, ((3,), 4, (2,), (5, 6), 70, 8e-4, "cosine", 9, 10.0, 11, False), strict=True)
     )
     made = CurvesExperiment(**{f"wide_{name}": value for name, value in chosen.items()})
     assert made.choices("wide") == Choices(**chosen)

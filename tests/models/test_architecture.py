@@ -216,6 +216,35 @@ def test_a_separate_prior_is_the_one_that_predicts(name):
         assert not torch.allclose(model.predict(some_task(), deterministic=True).mean, before)
 
 
+@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp"])
+def test_layers_between_the_mean_and_the_global_latent(name):
+    plain, deep = (made(name, replace(SMALL, latent_hidden=hidden)) for hidden in ((), (5, 6)))
+    counts = [sum(p.numel() for p in model.parameters()) for model in (plain, deep)]
+    assert counts[1] - counts[0] == size(4, 5, 6, 8) - size(4, 8)
+    draws = made(name, replace(SMALL, latent_hidden=(5,), posterior="context")).draws(some_task(), {})
+    assert (Bound.of(draws).kl_global == 0).all()  # the same layers for q and p
+    before = deep.z_global(*points(some_task()))
+    r = deep.z_global.encoder(some_task().x_target, some_task().y_target)[:, :3].mean(1)
+    layers, head = deep.z_global.head
+    h = r
+    for layer in (layers.first, *layers.rest):
+        h = layer(h).relu()
+    assert torch.allclose(before[1].mean, head.linear(h)[:, :4])
+
+
+def points(task: Task):
+    """What the global latent reads of a task."""
+    return task.x_target, task.y_target, task.mask_target, task.in_context
+
+
+@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp"])
+def test_a_separate_prior_has_layers_of_its_own(name):
+    model = made(name, replace(SMALL, latent_hidden=(5,), separate_encoders=True))
+    own = {id(p) for p in model.z_global.prior_head.parameters()}
+    assert len(own) == 4
+    assert not own & {id(p) for p in model.z_global.head.parameters()}
+
+
 # --- as a record ---
 
 

@@ -1,6 +1,7 @@
-"""Ablations: each other reading of the paper that PROTOCOLS marks, run once on the curves and on the Cart-Pole.
+"""Ablations: other readings of the paper, each run once on the curves and on the Cart-Pole.
 
-Each row is DSVNP with the paper's sizes and one change; NP stands beside it.
+Each row is DSVNP with the paper's sizes and one change; NP stands beside it. One change is no reading of this paper but
+what the code does that it builds on: a hidden layer between the mean over the context and the parameters of z_G.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ VARIANTS = {
     "dsvnp-undivided-kl": Change(objective={"divide_global": False}),
     "dsvnp-separate-encoders": Change(arch={"separate_encoders": True}),
     "dsvnp-exp-scale": Change(arch={"latent_scale": "exp"}),
+    "np-latent-hidden": Change(arch={"latent_hidden": (128,)}),
+    "dsvnp-latent-hidden": Change(arch={"latent_hidden": (128,)}),
     "dsvnp-beta-local-1": Change(objective={"beta_local": 1.0}),
     "dsvnp-beta-local-5": Change(objective={"beta_local": 5.0}),
     "dsvnp-beta-local-1000": Change(objective={"beta_local": 1000.0}),

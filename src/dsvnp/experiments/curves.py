@@ -34,6 +34,7 @@ class Choices(NamedTuple):
     Attributes:
         encoder: hidden sizes of the encoder.
         dim_lat: size of representations and latents.
+        latent_hidden: hidden sizes between the mean over the context and the parameters of z_G.
         decoder: hidden sizes of the decoder.
         num_steps: iterations.
         learning_rate: of Adam.
@@ -46,6 +47,7 @@ class Choices(NamedTuple):
 
     encoder: tuple[int, ...]
     dim_lat: int
+    latent_hidden: tuple[int, ...]
     decoder: tuple[int, ...]
     num_steps: int
     learning_rate: float
@@ -61,9 +63,9 @@ class CurvesExperiment(Experiment):
     """Settings of the curves; the defaults are the paper's where it gives them.
 
     Attributes:
-        variants: what to run: "paper", and "wide" with a wider and deeper network and a schedule to suit it.
-        encoder: see `Choices`; likewise the nine that follow, of the paper's architecture.
-        wide_encoder: the same for the wider one; likewise the nine that follow.
+        variants: what to run: "paper", and "wide" with a larger network and a schedule to suit it (decision 5).
+        encoder: see `Choices`; likewise the ten that follow, of the paper's architecture.
+        wide_encoder: the same for the wider one; likewise the ten that follow.
         batch_size: functions a step.
         max_context: largest context in training and in interpolation.
         extra_context: largest context in extrapolation.
@@ -99,6 +101,7 @@ class CurvesExperiment(Experiment):
     variants: tuple[str, ...] = ("paper", "wide")
     encoder: tuple[int, ...] = (32, 32)
     dim_lat: int = 128
+    latent_hidden: tuple[int, ...] = ()
     decoder: tuple[int, ...] = (128,)
     num_steps: int = 800_000
     learning_rate: float = 5e-4
@@ -109,13 +112,14 @@ class CurvesExperiment(Experiment):
     anneal_local: bool = True
     wide_encoder: tuple[int, ...] = (256, 256)
     wide_dim_lat: int = 256
+    wide_latent_hidden: tuple[int, ...] = (256,)
     wide_decoder: tuple[int, ...] = (256, 256, 256, 256)
-    wide_num_steps: int = 400_000
+    wide_num_steps: int = 200_000
     wide_learning_rate: float = 1e-3
     wide_schedule: str = "cosine"
     wide_num_points: int = 200
-    wide_beta_local: float = 10.0
-    wide_anneal_steps: int = 200_000
+    wide_beta_local: float = 1.0
+    wide_anneal_steps: int = 100_000
     wide_anneal_local: bool = False
     batch_size: int = 16
     max_context: int = 50
@@ -145,6 +149,7 @@ class CurvesExperiment(Experiment):
                 variants=("wide",),
                 wide_encoder=(128, 128),
                 wide_dim_lat=128,
+                wide_latent_hidden=(128,),
                 wide_decoder=(128, 128),
                 wide_num_steps=5000,
                 wide_num_points=64,
@@ -232,5 +237,11 @@ class CurvesExperiment(Experiment):
 
 def architecture(choices: Choices) -> Architecture:
     """Sizes of the networks."""
-    encoder, decoder = (tuple(sizes) for sizes in (choices.encoder, choices.decoder))
-    return Architecture(1, 1, encoder=encoder, dim_lat=choices.dim_lat, decoder=decoder)
+    return Architecture(
+        1,
+        1,
+        encoder=tuple(choices.encoder),  # a list, where it comes from JSON
+        dim_lat=choices.dim_lat,
+        latent_hidden=tuple(choices.latent_hidden),
+        decoder=tuple(choices.decoder),
+    )

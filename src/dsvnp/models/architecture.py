@@ -33,6 +33,7 @@ class Architecture:
         decoder: hidden sizes of [x, latents] → y.
         aggregator: name of the permutation-invariant mean over the context.
         num_heads: heads of AttnNP's cross-attention; 1 is plain dot-product attention.
+        latent_hidden: hidden sizes between the aggregated representation and the parameters of z_G; none is App. E's.
         latent_scale: "bounded" or "exp", see `GaussianHead`.
         sigma_floor: smallest observation σ of a Gaussian likelihood.
         dropout: rate in the encoder of MC-Dropout; no other model has any.
@@ -56,6 +57,7 @@ class Architecture:
     decoder: tuple[int, ...] = (128,)
     aggregator: str = "mean"
     num_heads: int = 1
+    latent_hidden: tuple[int, ...] = ()
     latent_scale: str = "bounded"
     sigma_floor: float = 0.1
     dropout: float = 0.1
@@ -69,7 +71,7 @@ class Architecture:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
-        for name in ("embed_x_hidden", "encoder", "decoder"):
+        for name in ("embed_x_hidden", "encoder", "latent_hidden", "decoder"):
             if any(size < 1 for size in getattr(self, name)):
                 raise ValueError(f"{name} must hold sizes of at least 1, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1:

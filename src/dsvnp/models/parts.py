@@ -32,6 +32,19 @@ def pair_encoder(arch: Architecture, embed: Embeddings) -> MLP:
     return MLP([embed.dim_x, embed.dim_y], arch.encoder, arch.dim_lat, relu_out=True)
 
 
+def global_head(arch: Architecture) -> nn.Module:
+    """Make r → [μ, ln σ] of z_G: one linear step (App. E), or hidden layers before it.
+
+    The mean over a set depends on where its points happen to lie; layers behind it can undo that, a linear map cannot.
+    """
+    if not arch.latent_hidden:
+        return GaussianHead(arch.dim_lat, arch.dim_lat, arch.latent_scale)
+    *hidden, last = arch.latent_hidden
+    return nn.Sequential(
+        MLP([arch.dim_lat], hidden, last, relu_out=True), GaussianHead(last, arch.dim_lat, arch.latent_scale)
+    )
+
+
 class GlobalLatent(nn.Module):
     """q(z_G | T) and p(z_G | C): encode each point once, aggregate over either set, one head (Eq. 8, 11).
 
@@ -44,12 +57,12 @@ class GlobalLatent(nn.Module):
         super().__init__()
         self.aggregate = make_aggregator(arch.aggregator, arch.dim_lat)
         self.encoder = pair_encoder(arch, embed)
-        self.head = GaussianHead(arch.dim_lat, arch.dim_lat, arch.latent_scale)
+        self.head = global_head(arch)
         self.context_posterior = arch.posterior == "context"
         self.prior_encoder: nn.Module | None = None
         if arch.separate_encoders:
             self.prior_encoder = pair_encoder(arch, embed)
-            self.prior_head = GaussianHead(arch.dim_lat, arch.dim_lat, arch.latent_scale)
+            self.prior_head = global_head(arch)
 
     def forward(
         self, x: Tensor, y: Tensor, mask: Tensor, in_context: Tensor
