@@ -66,6 +66,17 @@ def test_a_neighbourhood_is_measured_from_its_centre():
     assert torch.equal(unknown.centre, centre)
 
 
+def test_outputs_are_left_as_they_are_where_they_are_not_recentred():
+    whole = neighbourhood((X, Y), (X, Y), METRICS[0], 5, itself=False)
+    task, centre = neighbourhood((X, Y), (X, Y), METRICS[0], 5, itself=False, recentre=False)
+    assert not centre.any()
+    assert torch.equal(task.x_context, whole.task.x_context)
+    torch.testing.assert_close(task.y_context, whole.task.y_context + whole.centre)
+    assert torch.equal(task.y_target[:, 0], Y)
+    order, some = batch(NeighbourTasks(X, Y, METRICS, 5, 8, recentre=False))
+    assert torch.equal(some.y_target[:, -1], Y[order[:8]])
+
+
 def batch(source: NeighbourTasks, step: int = 0, uniform: float = 0.0):
     tensors = {**source.static(), **source.pool(torch.Generator().manual_seed(3), torch.device("cpu"))}
     uniforms = {"metric": torch.full((source.batch_size,), uniform)}

@@ -72,6 +72,8 @@ def test_the_papers_figure_stands_beside_its_recipe_in_the_unit_it_is_taken_to_b
         None,
         None,
     )
+    inner = Measurement("wq-held-out", "mse", "test", "standard", ())
+    assert smoke().paper_figure("dsvnp", inner) == (None, None)  # it is not about those rows
 
 
 def test_figures_and_the_study_are_written(ran):
@@ -167,6 +169,7 @@ def test_the_papers_epochs(dataset, steps):
 
 def test_the_strong_recipe_is_changed_by_some_of_its_settings():
     assert smoke(strong={"members": 4}).strong == Strong(members=4)
+    assert smoke(strong={"spreads": [1.0, 2.0]}).strong.spreads == (1.0, 2.0)  # as JSON gives it
 
 
 @pytest.mark.parametrize(
@@ -174,6 +177,7 @@ def test_the_strong_recipe_is_changed_by_some_of_its_settings():
     [
         ({"datasets": ("water",)}, r"unknown data set 'water'"),
         ({"recipe": "papr"}, r"unknown recipe 'papr'. Did you mean 'paper'\?"),
+        ({"judged_on": "tset"}, r"unknown set to judge on 'tset'. Did you mean 'test'\?"),
         ({"baselines": ("ridg",)}, r"unknown baseline 'ridg'. Did you mean 'ridge'\?"),
     ],
 )

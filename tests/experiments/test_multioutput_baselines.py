@@ -12,7 +12,7 @@ from tiny_tables import smooth_rows
 
 from dsvnp.data.catalog import Table
 from dsvnp.experiments.multioutput_baselines import REGRESSORS, measure_baseline
-from dsvnp.experiments.multioutput_folds import Split, make_split
+from dsvnp.experiments.multioutput_folds import Portions, Split, make_split
 from dsvnp.experiments.multioutput_gp import SparseGP, measure_gp
 
 TEST = ("mse", "test", "standard")
@@ -21,7 +21,7 @@ TEST = ("mse", "test", "standard")
 def splits(num_rows: int = 121, dim_x: int = 3) -> list[Split]:
     rows = smooth_rows(num_rows, dim_x, 2)
     table = Table("made", rows[:, :dim_x], rows[:, dim_x:], (), (), "")
-    return [make_split(table, index, 0.1, 5, torch.device("cpu")) for index in range(2)]
+    return [make_split(table, index, Portions(0.1, 5), torch.device("cpu")) for index in range(2)]
 
 
 def test_extra_trees_are_scikit_learns_on_the_training_rows():

@@ -9,7 +9,7 @@ from tiny_tables import smooth_rows, write_tables
 
 from dsvnp.data.catalog import Table
 from dsvnp.data.files import ChecksumError
-from dsvnp.experiments.multioutput_folds import Rows, Split, load_rows, make_split
+from dsvnp.experiments.multioutput_folds import Portions, Rows, Split, load_rows, load_splits, make_split
 
 CPU = torch.device("cpu")
 
@@ -19,8 +19,8 @@ def table(num_rows: int = 41) -> Table:
     return Table("made", rows[:, :3], rows[:, 3:], (), (), "")
 
 
-def split(index: int = 0, num_rows: int = 41) -> Split:
-    return make_split(table(num_rows), index, 0.1, 4, CPU)
+def split(index: int = 0, num_rows: int = 41, judged_on: str = "test") -> Split:
+    return make_split(table(num_rows), index, Portions(0.1, 4 if judged_on == "test" else 3, judged_on), CPU)
 
 
 def numbers(made: Split, rows: Rows) -> set[int]:
@@ -74,15 +74,61 @@ def test_contexts_are_rows_of_their_own_half_and_not_among_the_targets():
     assert torch.equal(task.x_context[0], made.train.x[made.context])
     assert torch.equal(task.y_target[0], made.test.y)
     assert len(set(made.context.tolist())) == len(set(made.test_context.tolist())) == 4
-    batch = made.test_batch_task()
+    batch = made.within_test()
     assert torch.equal(batch.y_context[0], made.test.y[made.test_context])
     both = torch.cat([batch.x_context[0], batch.x_target[0]])
     assert torch.equal(both.sort(0).values, made.test.x.sort(0).values)
 
 
+def test_an_inner_split_looks_at_the_training_half_alone():
+    """Whatever the test half holds, what settings are chosen on is the same."""
+    outer, inner = split(0, 40), split(0, 40, "held-out")
+    others = sorted(numbers(outer, outer.test))
+    whole = table(40)
+    x, y = whole.x.copy(), whole.y.copy()
+    x[others], y[others] = np.nan, np.nan
+    again = make_split(Table("made", x, y, (), (), ""), 0, Portions(0.1, 3, "held-out"), CPU)
+    for name in ("train", "held_out", "test"):
+        for mine, its in zip(getattr(inner, name), getattr(again, name), strict=True):
+            assert torch.equal(mine, its)
+            assert mine.isfinite().all()
+    assert torch.equal(inner.span, again.span)
+    assert torch.equal(inner.std, again.std)
+
+
+@pytest.mark.parametrize("num_rows", [40, 41])
+def test_inner_splits_divide_their_training_half(num_rows):
+    for index in range(4):
+        outer, inner = split(index, num_rows), split(index, num_rows, "held-out")
+        parts = inner.train, inner.held_out, inner.test
+        assert [len(rows.x) for rows in parts] == [
+            14,
+            2,
+            4,
+        ]  # of 20: a fifth is judged, a tenth of the rest held out
+        raw = torch.cat([rows.y for rows in parts]).double() * inner.std
+        learned = torch.cat([outer.train.y, outer.held_out.y]).double() * outer.std
+        shift = raw.mean(0) - learned.mean(0)  # units differ by a shift
+        distance = torch.cdist(raw - shift, learned)
+        assert distance.min(1).values.max() < 1e-4
+        assert sorted(distance.argmin(1).tolist()) == list(range(20))  # each row of the half, once
+        assert inner.train.y.mean(0).abs().max() < 1e-6
+
+
+def test_what_is_judged_on_is_in_the_name(tmp_path):
+    write_tables(tmp_path)
+    files = "wq", tmp_path, None, False
+    for judged_on, name in (("test", "wq (61 of 1060 rows)"), ("held-out", "wq-held-out (61 of 1060 rows)")):
+        full, splits = load_splits(*files, (0, 3), Portions(0.1, 2, judged_on), CPU)
+        assert full == name
+        assert len(splits) == 2
+    with pytest.raises(ValueError, match=r"unknown set to judge on 'held_out'. Did you mean 'held-out'\?"):
+        split(judged_on="held_out")
+
+
 def test_too_many_context_rows_are_refused():
     with pytest.raises(ValueError, match="18 context rows cannot be taken from 18 training and 21 test rows"):
-        make_split(table(), 0, 0.1, 18, CPU)
+        make_split(table(), 0, Portions(0.1, 18), CPU)
 
 
 def test_tables_say_how_many_rows_they_have(tmp_path):

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from tiny_tables import smooth_rows
 
 from dsvnp.data.catalog import Table
-from dsvnp.experiments.multioutput_folds import Split, make_split
+from dsvnp.experiments.multioutput_folds import Portions, Split, make_split
 from dsvnp.experiments.multioutput_measures import (
     SIGMA_FLOOR,
     batches,
@@ -27,7 +27,7 @@ from dsvnp.models import MODELS, Architecture, NeuralProcess, make_model
 def split() -> Split:
     rows = smooth_rows(61, 3, 2)
     table = Table("made", rows[:, :3], rows[:, 3:], (), (), "")
-    return make_split(table, 0, 0.2, 5, torch.device("cpu"))
+    return make_split(table, 0, Portions(0.2, 5), torch.device("cpu"))
 
 
 def net(name: str, likelihood: str = "squared-error") -> NeuralProcess:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ from rich.console import Console
 from scipy.stats import norm
 
 from dsvnp.data.catalog import Table
+from dsvnp.experiments import multioutput_strong
 from dsvnp.experiments.base import Workplace, make_experiment
 from dsvnp.experiments.multioutput import MultiOutputExperiment
-from dsvnp.experiments.multioutput_folds import Rows, Split, make_split
-from dsvnp.experiments.multioutput_selection import leave_one_out, select
+from dsvnp.experiments.multioutput_folds import Portions, Rows, Split, make_split
+from dsvnp.experiments.multioutput_selection import SIZES, leave_one_out, select
 from dsvnp.experiments.multioutput_strong import (
     Member,
     Strong,
@@ -61,7 +63,8 @@ def test_leave_one_out_does_not_see_the_row_itself():
 
 def test_selection_finds_the_input_that_matters():
     rows = noisy_rows()
-    chosen = select(rows, 4, 8, seed=0)
+    search = Strong(members=2, metrics=2, rounds=8).search()
+    chosen = select(rows, search, seed=0)
     assert chosen.metrics.shape == (4, 7)
     assert (chosen.metrics.argmax(1) == 3).all()
     assert chosen.metrics.square().mean(1).tolist() == pytest.approx([1.0] * 4, rel=1e-5)
@@ -71,8 +74,67 @@ def test_selection_finds_the_input_that_matters():
         return float((leave_one_out(rows, asked, metric, chosen.num_context) - rows.y).square().mean())
 
     assert max(error(metric) for metric in chosen.metrics) < 0.6 * error(torch.ones(7))
-    again = select(rows, 4, 8, seed=0)
+    again = select(rows, search, seed=0)
     assert torch.equal(again.metrics, chosen.metrics)
+
+
+@pytest.mark.parametrize(("as_good", "size"), [(0.0, None), (1e9, 24)])
+def test_of_sizes_that_are_as_good_the_largest_is_taken(as_good, size):
+    rows, ones = noisy_rows(), torch.ones(7)
+    search = Strong(members=1, metrics=1, rounds=0, spreads=(0.0,), as_good=as_good).search()
+    chosen = select(rows, search, seed=0)
+    assert torch.equal(chosen.metrics, ones[None])  # without a spread there is one metric only
+    errors = {k: (leave_one_out(rows, torch.arange(200), ones, k) - rows.y).square().mean() for k in SIZES}
+    assert chosen.num_context == (size or min(errors, key=errors.__getitem__))
+
+
+def test_metrics_are_tried_with_each_spread():
+    search = Strong(members=1, metrics=50, rounds=0, spreads=(0.01, 3.0)).search()
+    found = select(noisy_rows(), search, seed=0).metrics.log()
+    wide = found.std(1) > 0.5
+    assert 0 < wide.sum() < 50
+    assert (found[~wide].std(1) < 0.05).all()
+
+
+def test_spreads_must_be_some():
+    with pytest.raises(ValueError, match="spreads must hold at least one number, got none"):
+        Strong(spreads=())
+
+
+def test_contexts_are_chosen_anew_only_where_a_setting_is_about_them(monkeypatch):
+    searches = []
+    real = multioutput_strong.select
+    monkeypatch.setattr(
+        multioutput_strong, "select", lambda *asked: (searches.append(asked), real(*asked))[1]
+    )
+    split, strong = noisy_split(60), Strong(members=2, metrics=1, rounds=0, spreads=[1.0])
+    for others in ({}, {"learning_rate": 1.0, "width": 8, "recentre": False, "latent_hidden": [8]}):
+        make_members(split, replace(strong, **others), 0)
+    assert len(searches) == 1
+    for number, change in enumerate(
+        ({"flatten": False}, {"spreads": [2.0]}, {"as_good": 0.1}, {"rounds": 1})
+    ):
+        make_members(split, replace(strong, **change), 0)
+        assert len(searches) == number + 2
+    make_members(split, strong, 1)
+    make_members(noisy_split(60), strong, 0)
+    assert len(searches) == 7
+
+
+@pytest.mark.parametrize("flatten", [True, False])
+def test_inputs_are_flattened_where_that_is_set(flatten):
+    split = noisy_split(60)
+    (member,) = make_members(split, Strong(members=1, metrics=1, rounds=0, flatten=flatten), seed=1)
+    expected = np.arcsinh(split.train.x.numpy()) if flatten else split.train.x.numpy()
+    mine = torch.cat([member.train.x, member.held_out.x]).numpy()
+    np.testing.assert_allclose(np.sort(mine, 0), np.sort(expected, 0), rtol=1e-6)
+
+
+def test_layers_behind_the_mean_reach_the_networks():
+    strong = Strong(width=8, dim_lat=4, latent_hidden=[6])
+    few, more = (make_model("np", s.architecture(8, 2)) for s in (replace(strong, latent_hidden=()), strong))
+    sizes = [sum(p.numel() for p in net.z_global.head.parameters()) for net in (few, more)]
+    assert sizes == [4 * 8 + 8, (4 * 6 + 6) + (6 * 8 + 8)]
 
 
 def test_members_hold_out_different_rows_and_have_metrics_of_their_own():
@@ -137,19 +199,22 @@ def test_the_spread_is_stretched_until_intervals_cover():
     )
 
 
-@pytest.mark.parametrize("name", ["cnp", "dsvnp"])
-def test_it_learns_what_neighbours_get_wrong(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "change"), [("cnp", {}), ("dsvnp", {}), ("cnp", {"flatten": False, "recentre": False})]
+)
+def test_it_learns_what_neighbours_get_wrong(tmp_path, name, change):
     """A slope: the mean of neighbours is off wherever these lie on one side, and they do near the edges."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(240, 4))
     y = x @ rng.normal(size=(4, 2)) + 0.02 * rng.normal(size=(240, 2))
-    split = make_split(Table("made", x, y, (), (), ""), 0, 0.2, 5, torch.device("cpu"))
+    split = make_split(Table("made", x, y, (), (), ""), 0, Portions(0.2, 5), torch.device("cpu"))
     strong = Strong(
         members=1, metrics=2, rounds=0, epochs=60, learning_rate=1e-2, batch_size=32, width=16, dim_lat=8
     )
     place = Workplace(tmp_path, torch.device("cpu"), Console(file=io.StringIO()))
     experiment = make_experiment(MultiOutputExperiment, "smoke")
-    (measured,) = train_and_measure_strong(experiment, strong, f"{name}-strong@made", [split], [0], place)
+    changed = replace(strong, **change)
+    (measured,) = train_and_measure_strong(experiment, changed, f"{name}-strong@made", [split], [0], place)
     flat = Rows(split.train.x.asinh(), split.train.y)
     (member,) = make_members(split, strong, 0)
     centre = member.among(flat, Rows(split.test.x.asinh(), split.test.y)).centre.reshape(2, -1, 2).mean(0)

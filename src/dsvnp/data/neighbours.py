@@ -2,8 +2,8 @@
 
 A target's context are the rows nearest to it in a *metric*, a weight for each input. Its outputs are measured from
 their smooth mean over that context, the *centre*, so that a model which says nothing predicts as nearest neighbours do
-and learns what these get wrong. To its inputs a row adds its distance from the target. Several metrics give a target
-several contexts, any of which it may be shown in.
+and learns what these get wrong; `recentre=False` leaves them as they are. To its inputs a row adds its distance from
+the target. Several metrics give a target several contexts, any of which it may be shown in.
 
 In training the target is a row of the table and never in its own context.
 """
@@ -45,6 +45,7 @@ class NeighbourTasks(TaskSource):
         num_context: nearest rows that are a target's context.
         batch_size: targets of a batch.
         slots: context slots, at least `num_context`: as many for all replicas of a fleet.
+        recentre: whether outputs are measured from the centre.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class NeighbourTasks(TaskSource):
         num_context: int,
         batch_size: int,
         slots: int | None = None,
+        recentre: bool = True,
     ) -> None:
         slots = num_context if slots is None else slots
         if not 1 <= num_context <= slots < len(x) or batch_size > len(x):
@@ -65,7 +67,7 @@ class NeighbourTasks(TaskSource):
         self.x, self.y, self.metrics = x, y, metrics
         self.index = torch.stack([nearest_rows(x, x, metric, slots, itself=False) for metric in metrics])
         self.num_context = torch.tensor(num_context, device=x.device)
-        self.slots, self.batch_size = slots, batch_size
+        self.slots, self.batch_size, self.recentre = slots, batch_size, recentre
         self.refresh_every = len(x) // batch_size
 
     def static(self) -> Tensors:
@@ -89,7 +91,7 @@ class NeighbourTasks(TaskSource):
         in_context = torch.arange(self.slots + 1, device=rows.device) < tensors["num_context"]
         in_context = in_context.expand(self.batch_size, -1)
         metric = tensors["metrics"][which, None]  # [B, 1, dim_x]
-        x, y, _ = centred(tensors["x"][points], tensors["y"][points], in_context, metric)
+        x, y, _ = centred(tensors["x"][points], tensors["y"][points], in_context, metric, self.recentre)
         target = torch.arange(self.slots + 1, device=rows.device) == self.slots
         return Task.from_points(x, y, in_context, in_context | target)
 
@@ -100,6 +102,7 @@ def neighbourhood(
     metric: Tensor,
     num_context: int,
     itself: bool,
+    recentre: bool = True,
 ) -> Neighbourhood:
     """Find the contexts of targets among the rows of a table.
 
@@ -109,6 +112,7 @@ def neighbourhood(
         metric: weight of each input.
         num_context: nearest rows that are a context.
         itself: False where the targets are the rows themselves, in order: each is left out of its own context.
+        recentre: whether outputs are measured from the centre, which is 0 where they are not.
     """
     x_target, y_target = targets
     index = nearest_rows(x_target, rows[0], metric, num_context, itself)
@@ -116,12 +120,14 @@ def neighbourhood(
     x = torch.cat([rows[0][index], x_target[:, None]], dim=1)  # [B, C + 1, dim_x]
     y = torch.cat([rows[1][index], known[:, None]], dim=1)
     in_context = (torch.arange(num_context + 1, device=x.device) < num_context).expand(len(x), -1)
-    x, y, centre = centred(x, y, in_context, metric)
+    x, y, centre = centred(x, y, in_context, metric, recentre)
     task = Task.from_sets(x[:, :-1], y[:, :-1], x[:, -1:], None if y_target is None else y[:, -1:])
     return Neighbourhood(task, centre)
 
 
-def centred(x: Tensor, y: Tensor, in_context: Tensor, metric: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def centred(
+    x: Tensor, y: Tensor, in_context: Tensor, metric: Tensor, recentre: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Put points behind each other's target into its own coordinates.
 
     Args:
@@ -129,13 +135,15 @@ def centred(x: Tensor, y: Tensor, in_context: Tensor, metric: Tensor) -> tuple[T
         y: outputs, [B, T, dim_y].
         in_context: which points are the context, [B, T].
         metric: weight of each input, [dim_x], or of each task's, [B, 1, dim_x].
+        recentre: False puts the centre at 0.
 
     Returns:
         Inputs with the distance from the target, [B, T, dim_x + 1]; outputs less the centre; the centre [B, 1, dim_y].
     """
     distance = ((x - x[:, -1:]) * metric).square().sum(-1).sqrt()  # [B, T]
-    weights = smooth_weights(distance, in_context)
-    centre = (weights.unsqueeze(-1) * y).sum(1, keepdim=True)
+    centre = torch.zeros_like(y[:, :1])
+    if recentre:
+        centre = (smooth_weights(distance, in_context).unsqueeze(-1) * y).sum(1, keepdim=True)
     shown = (distance / metric.square().sum(-1).sqrt()).unsqueeze(-1)
     return torch.cat([x, shown], dim=-1), y - centre, centre
 

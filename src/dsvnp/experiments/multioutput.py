@@ -22,7 +22,7 @@ from dsvnp.data.files import MissingDataError
 from dsvnp.experiments.base import Experiment, Measurement, UnitResult, Workplace
 from dsvnp.experiments.multioutput_baselines import REGRESSORS, measure_baseline
 from dsvnp.experiments.multioutput_figures import calibration_figure, errors_figure
-from dsvnp.experiments.multioutput_folds import PUBLISHED, Split, load_rows, load_splits
+from dsvnp.experiments.multioutput_folds import JUDGED, PUBLISHED, Portions, Split, load_rows, load_splits
 from dsvnp.experiments.multioutput_gp import SparseGP, measure_gp
 from dsvnp.experiments.multioutput_measures import Measured, collect, measure_net
 from dsvnp.experiments.multioutput_strong import Strong, train_and_measure_strong
@@ -61,6 +61,7 @@ class MultiOutputExperiment(Experiment):
         num_points: rows of a batch, which is one task; 1 to all but one of them are its context.
         num_context: context rows at test.
         held_out: share of the training half that no model learns from; σ comes from it.
+        judged_on: "test", or "held-out" to choose settings; see `Portions`.
         dim_h: width of hidden layers.
         dim_latx: size of the embedded x.
         dim_laty: size of the embedded y.
@@ -102,6 +103,7 @@ class MultiOutputExperiment(Experiment):
     num_points: int = 100
     num_context: int = 30
     held_out: float = 0.05
+    judged_on: str = "test"
     dim_h: int = 100
     dim_latx: int = 32
     dim_laty: int = 8
@@ -118,6 +120,7 @@ class MultiOutputExperiment(Experiment):
     def __post_init__(self) -> None:
         if isinstance(self.strong, dict):  # from the command line: --set strong='{"members": 4}'
             object.__setattr__(self, "strong", Strong(**self.strong))
+        lookup(self.judged_on, JUDGED, "set to judge on")
         for name in self.datasets:
             lookup(name, PUBLISHED, "data set")
         for name in self.recipe.split(","):
@@ -169,6 +172,10 @@ class MultiOutputExperiment(Experiment):
                 return str(error)
         return None
 
+    def portions(self) -> Portions:
+        """What the rows of each split are used for."""
+        return Portions(*(getattr(self, name) for name in Portions._fields))
+
     def labels(self) -> list[str]:
         """For each data set the baselines, then the models by each recipe."""
         names = []
@@ -183,7 +190,7 @@ class MultiOutputExperiment(Experiment):
     def paper_figure(self, model: str, m: Measurement) -> tuple[float | None, float | None]:
         """Beside the paper's recipe only, and in the unit that it is taken to be in."""
         dataset = m.dataset.split(" ")[0]
-        if m.unit != PAPER_UNIT[dataset]:
+        if m.unit != PAPER_UNIT.get(dataset):  # none, where rows of the training half are judged on
             return (None, None)
         return self.paper.get((dataset, model, m.metric, m.split), (None, None))
 
@@ -224,7 +231,7 @@ class MultiOutputExperiment(Experiment):
                 "The sparse GP is left out: GPyTorch is not installed (pip install 'dsvnp\\[gp]')."
             )
         files = dataset, place.data_dir, self.max_rows, self.verify
-        full_name, splits = load_splits(*files, tuple(seeds), self.held_out, self.num_context, place.device)
+        full_name, splits = load_splits(*files, tuple(seeds), self.portions(), place.device)
         if name in REGRESSORS:
             measured = measure_baseline(name, splits, self.num_trees, self.n_jobs)
         elif name == SPARSE_GP:

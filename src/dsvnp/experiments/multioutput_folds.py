@@ -2,6 +2,9 @@
 
 Split 2r + f trains on half f of repeat r. Every model sees the same splits, the same rows held out of the training
 half, and the same context rows at test, so that values of a row of results are paired over models.
+
+Settings are chosen on *inner* splits (`Portions.judged_on`): a fifth of a training half takes the place of the test
+half, which is not looked at. They too are the same for every model and every choice of settings.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from dsvnp.naming import lookup
 from dsvnp.task import Task
 
 PUBLISHED = {"sarcos": 48933, "wq": 1060, "scm20d": 8966}  # rows
+JUDGED = {"test": False, "held-out": True}  # whether rows of the training half are judged on
+INNER = 0.2  # of the training half, where they are
 
 
 class Rows(NamedTuple):
@@ -34,6 +39,26 @@ class Rows(NamedTuple):
         return Rows(self.x[index], self.y[index])
 
 
+class Portions(NamedTuple):
+    """What the rows of a split are used for.
+
+    Attributes:
+        held_out: share of the training half that no model learns from.
+        num_context: context rows at test.
+        judged_on: "test" for the test half; "held-out" for a fifth of the training half, which models then go without
+            and no test row is looked at: what settings are chosen on.
+    """
+
+    held_out: float
+    num_context: int
+    judged_on: str = "test"
+
+    @property
+    def inner(self) -> bool:
+        """Whether rows of the training half are judged on."""
+        return lookup(self.judged_on, JUDGED, "set to judge on")
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """One training half and one test half of a table.
@@ -41,11 +66,11 @@ class Split:
     Attributes:
         train: what models learn from.
         held_out: rows of the training half that no model learns from: σ and choices come from them.
-        test: the other half.
+        test: the other half; of an inner split, the rows of the training half that stand for it.
         context: rows of `train` that are the context at test.
         test_context: rows of `test` that are the context in the paper's way; the other rows are then predicted.
         std: standard deviation of each output in raw units, by which `y` was divided.
-        span: largest less smallest value of each output over the whole table, in raw units.
+        span: largest less smallest value of each output over all rows that may be looked at, in raw units.
     """
 
     train: Rows
@@ -60,7 +85,7 @@ class Split:
         """Predict rows from the training half's context."""
         return task_of(self.train.take(self.context), targets)
 
-    def test_batch_task(self) -> Task:
+    def within_test(self) -> Task:
         """Predict test rows from other test rows."""
         others = torch.ones(len(self.test.x), dtype=torch.bool, device=self.test.x.device)
         others[self.test_context] = False
@@ -98,20 +123,20 @@ def load_splits(
     max_rows: int | None,
     verify: bool,
     indices: tuple[int, ...],
-    held_out: float,
-    num_context: int,
+    portions: Portions,
     device: torch.device,
 ) -> tuple[str, tuple[Split, ...]]:
     """Load a table and make some of its splits; see `load_rows` and `make_split`.
 
     Returns:
-        The table's name with its number of rows, and the splits.
+        The table's name, with what is judged on if it is not the test half and its number of rows; and the splits.
     """
     table = load_rows(name, directory, max_rows, verify)
-    return table.name, tuple(make_split(table, index, held_out, num_context, device) for index in indices)
+    full = table.name.replace(name, f"{name}-held-out", 1) if portions.inner else table.name
+    return full, tuple(make_split(table, index, portions, device) for index in indices)
 
 
-def make_split(table: Table, index: int, held_out: float, num_context: int, device: torch.device) -> Split:
+def make_split(table: Table, index: int, portions: Portions, device: torch.device) -> Split:
     """Make one split, in float32.
 
     The replicas of a fleet need training sets of one size: where the table has an odd number of rows, the larger
@@ -120,8 +145,7 @@ def make_split(table: Table, index: int, held_out: float, num_context: int, devi
     Args:
         table: the whole table.
         index: which split.
-        held_out: share of the training half that no model learns from.
-        num_context: context rows at test.
+        portions: what its rows are used for.
         device: where its tensors lie.
     """
     generator = torch.Generator().manual_seed(4_000_000 + index // 2)
@@ -129,7 +153,12 @@ def make_split(table: Table, index: int, held_out: float, num_context: int, devi
     half = len(order) // 2
     halves = order[:half], order[half:]
     mine, test = halves[index % 2][:half], halves[1 - index % 2]
-    num_train = half - max(1, round(held_out * half))
+    seen = order
+    if portions.inner:
+        num_test = round(INNER * half)
+        seen, mine, test = mine, mine[num_test:], mine[:num_test]
+    num_context = portions.num_context
+    num_train = len(mine) - max(1, round(portions.held_out * len(mine)))
     if not 0 < num_context < min(num_train, len(test)):
         raise ValueError(
             f"{table.name}: {num_context} context rows cannot be taken from {num_train} training and {len(test)} "
@@ -146,6 +175,6 @@ def make_split(table: Table, index: int, held_out: float, num_context: int, devi
     context, test_context = (
         torch.randperm(n, generator=generator)[:num_context].to(device) for n in (num_train, len(test))
     )
-    span = y.amax(0) - y.amin(0)
+    span = y[seen].amax(0) - y[seen].amin(0)
     scales = (each.float().to(device) for each in (scale_y.std, torch.where(span > 0, span, 1.0)))
     return Split(rows(train), rows(kept), rows(test), context, test_context, *scales)

@@ -55,7 +55,7 @@ def measure_net(net: NeuralProcess, split: Split, draws: Draws, num_points: int)
     """
     set_sigma(net, split, draws)
     parts = {"test": split.task(split.test), "train": split.task(split.train)}
-    parts["test-context"] = split.test_batch_task()
+    parts["test-context"] = split.within_test()
     num_context = len(split.context)
     parts["test-own"] = batches(split.test, num_points, num_context)
     predictions = ((part, task, predict(net, task, draws)) for part, task in parts.items())

@@ -7,6 +7,7 @@ them; so the size of contexts is the one that is best for an average.
 
 from __future__ import annotations
 
+from itertools import cycle, islice
 from typing import NamedTuple
 
 import torch
@@ -16,12 +17,26 @@ from dsvnp.data.neighbours import nearest_rows, smooth_weights
 from dsvnp.experiments.multioutput_folds import Rows
 
 SIZES = (3, 4, 6, 8, 12, 16, 24)  # of contexts
-SPREADS = (0.7, 1.0, 1.3, 1.6)  # of the weights' logarithms; narrower ones are too alike to average well
 AVERAGED = 8  # metrics for whose average the size is chosen
-AS_GOOD = 0.002  # of sizes whose errors differ by less, the largest is taken: the smoothest
 CANDIDATES = 8  # metrics that are tried for each that is kept
 CHANGE = 0.5  # spread of the logarithm of a random change
 MOST_ROWS = 2000  # whose errors are looked at
+
+
+class Search(NamedTuple):
+    """How to look for contexts.
+
+    Attributes:
+        num_metrics: metrics to find.
+        num_rounds: random changes tried on each.
+        spreads: of the logarithms of random weights; metrics of narrow ones are alike.
+        as_good: of sizes whose errors differ by less than this share, the largest is taken: the smoothest.
+    """
+
+    num_metrics: int
+    num_rounds: int
+    spreads: tuple[float, ...]
+    as_good: float
 
 
 class Selection(NamedTuple):
@@ -31,13 +46,12 @@ class Selection(NamedTuple):
     metrics: Tensor
 
 
-def select(rows: Rows, num_metrics: int, num_rounds: int, seed: int) -> Selection:
+def select(rows: Rows, search: Search, seed: int) -> Selection:
     """Choose the size of contexts for an average over random metrics, then metrics for that size.
 
     Args:
         rows: rows to learn from.
-        num_metrics: metrics to find.
-        num_rounds: random changes tried on each.
+        search: how to look for them.
         seed: of all that is random here.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -51,12 +65,14 @@ def select(rows: Rows, num_metrics: int, num_rounds: int, seed: int) -> Selectio
         means = torch.stack([leave_one_out(rows, asked, metric, size) for metric in metrics])
         return float((means.mean(0) - rows.y[asked]).square().mean())
 
-    tried = [change(SPREADS[i % len(SPREADS)]) for i in range(CANDIDATES * num_metrics)]
+    spreads = islice(cycle(search.spreads), CANDIDATES * search.num_metrics)
+    tried = [change(spread) for spread in spreads]
     by_size = {size: error(size, *tried[:AVERAGED]) for size in SIZES if size < len(rows.x) // 2}
-    size = max(size for size, value in by_size.items() if value <= (1 + AS_GOOD) * min(by_size.values()))
+    enough = (1 + search.as_good) * min(by_size.values())
+    size = max(size for size, value in by_size.items() if value <= enough)
     ranked = sorted((error(size, metric), i) for i, metric in enumerate(tried))
-    kept = [(value, tried[i]) for value, i in ranked[:num_metrics]]
-    for _ in range(num_rounds):
+    kept = [(value, tried[i]) for value, i in ranked[: search.num_metrics]]
+    for _ in range(search.num_rounds):
         for i, (value, metric) in enumerate(kept):
             other = metric * change(CHANGE)
             if (other_value := error(size, other)) < value:

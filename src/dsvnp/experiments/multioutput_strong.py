@@ -1,10 +1,12 @@
 """The strong recipe for tables: contexts chosen for each target, members stopped by rows they held out, σ learned.
 
-A run chooses on the training rows of a split (the settings below were not chosen so, see decision 4): the size of
-contexts and many metrics, which the members share out (`multioutput_selection.py`), and when to stop. An ensemble's
-predictive is the mixture of what its members say in each of their metrics. The rows that members held out say how far
-to believe what they add to their neighbours' mean, and rows that none has seen by how much the spread is to be
-stretched, one factor for all outputs.
+A run chooses on the training rows of a split: the size of contexts and many metrics, which the members share out
+(`multioutput_selection.py`), and when to stop. An ensemble's predictive is the mixture of what its members say in each
+of their metrics. The rows that members held out say how far to believe what they add to their neighbours' mean, and
+rows that none has seen by how much the spread is to be stretched, one factor for all outputs.
+
+The settings below are there to be chosen on training halves alone, by `multioutput_choice.py`; decision 4 says which of
+them have been.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from dsvnp.data.neighbours import Neighbourhood, NeighbourTasks, neighbourhood
 from dsvnp.experiments.base import Experiment, Workplace
 from dsvnp.experiments.multioutput_folds import Rows, Split
 from dsvnp.experiments.multioutput_measures import Measured, measure_parts, predict
-from dsvnp.experiments.multioutput_selection import select
+from dsvnp.experiments.multioutput_selection import Search, Selection, select
 from dsvnp.metrics import pit, pit_coverage
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.objectives import Objective
@@ -41,6 +43,10 @@ class Strong:
         members: networks of an ensemble; each holds out one of as many parts of the rows (of 5, if they are fewer).
         metrics: of each member.
         rounds: changes tried on each metric.
+        spreads: of the random metrics that are tried first, see `Search`; likewise the one that follows.
+        as_good: how much worse than the best a larger context may be.
+        flatten: whether inputs pass through asinh: a value far out then does not decide alone which rows are near.
+        recentre: whether outputs are measured from their mean over the context, to which networks then add.
         epochs: visits to each row.
         validations: looks at the held-out rows; the weights of the best are kept.
         learning_rate: of AdamW, falling along a cosine.
@@ -48,6 +54,7 @@ class Strong:
         batch_size: targets of a step.
         width: of hidden layers.
         dim_lat: size of representations and latents.
+        latent_hidden: hidden sizes between the mean over the context and the parameters of z_G.
         sigma_floor: smallest σ.
         beta_local: weight of the local divergence.
         beta_global: weight of the global divergence.
@@ -57,6 +64,10 @@ class Strong:
     members: int = 8
     metrics: int = 5
     rounds: int = 12
+    spreads: tuple[float, ...] = (0.7, 1.0, 1.3, 1.6)
+    as_good: float = 0.002
+    flatten: bool = True
+    recentre: bool = True
     epochs: int = 60
     validations: int = 8
     learning_rate: float = 1e-3
@@ -64,10 +75,23 @@ class Strong:
     batch_size: int = 64
     width: int = 128
     dim_lat: int = 64
+    latent_hidden: tuple[int, ...] = ()
     sigma_floor: float = 0.02
     beta_local: float = 1.0
     beta_global: float = 1.0
     num_global: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("spreads", "latent_hidden"):  # lists, where they come from JSON
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.spreads:
+            raise ValueError(
+                "spreads must hold at least one number, got none; (1.0,) tries metrics of one spread"
+            )
+
+    def search(self) -> Search:
+        """How to look for the contexts of all members."""
+        return Search(self.members * self.metrics, self.rounds, self.spreads, self.as_good)
 
     def architecture(self, dim_x: int, dim_y: int) -> Architecture:
         """Sizes; the objective is about the target alone, for which the context was chosen."""
@@ -80,6 +104,7 @@ class Strong:
             dim_laty=self.width // 4,
             encoder=(self.width,),
             dim_lat=self.dim_lat,
+            latent_hidden=self.latent_hidden,
             decoder=(self.width,),
             sigma_floor=self.sigma_floor,
             score_context=False,
@@ -108,15 +133,17 @@ class Member(NamedTuple):
     held_out: Rows
     metrics: Tensor
     num_context: int
+    recentre: bool = True
 
     def source(self, batch_size: int, slots: int) -> NeighbourTasks:
         """Where its training tasks come from."""
         size = min(batch_size, len(self.train.x))
-        return NeighbourTasks(*self.train, self.metrics, self.num_context, size, slots)
+        return NeighbourTasks(*self.train, self.metrics, self.num_context, size, slots, self.recentre)
 
     def among(self, rows: Rows, targets: Rows, itself: bool = True) -> Neighbourhood:
         """Targets with their contexts among some rows: all targets in the first metric, then all in the next."""
-        views = [neighbourhood(rows, targets, metric, self.num_context, itself) for metric in self.metrics]
+        how = self.num_context, itself, self.recentre
+        views = [neighbourhood(rows, targets, metric, *how) for metric in self.metrics]
         return Neighbourhood(
             Task.collate([view.task for view in views]), torch.cat([view.centre for view in views])
         )
@@ -145,11 +172,10 @@ class Member(NamedTuple):
         )
 
 
-@lru_cache(maxsize=20)  # the same for every model
 def make_members(split: Split, strong: Strong, seed: int) -> tuple[Member, ...]:
     """Choose contexts on all training rows, and deal rows and metrics out to the members."""
-    rows = flattened(split.train)
-    chosen = select(rows, strong.members * strong.metrics, strong.rounds, seed)
+    rows = shown(split.train, strong.flatten)
+    chosen = find_contexts(split, strong.flatten, strong.search(), seed)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(rows.x), generator=generator).to(rows.x.device)
     size = len(order) // max(5, strong.members)
@@ -158,8 +184,20 @@ def make_members(split: Split, strong: Strong, seed: int) -> tuple[Member, ...]:
         fold = slice(number * size, (number + 1) * size)
         rest = torch.cat([order[: fold.start], order[fold.stop :]])
         metrics = chosen.metrics[number :: strong.members]
-        members.append(Member(rows.take(rest), rows.take(order[fold]), metrics, chosen.num_context))
+        parts = rows.take(rest), rows.take(order[fold])
+        members.append(Member(*parts, metrics, chosen.num_context, strong.recentre))
     return tuple(members)
+
+
+@lru_cache(maxsize=120)  # the same for every model, and for settings of other things
+def find_contexts(split: Split, flatten: bool, search: Search, seed: int) -> Selection:
+    """Choose metrics and the size of contexts on all training rows of a split."""
+    return select(shown(split.train, flatten), search, seed)
+
+
+def shown(rows: Rows, flatten: bool) -> Rows:
+    """Rows as networks and metrics see them: with asinh of their inputs, or as they are."""
+    return Rows(rows.x.asinh(), rows.y) if flatten else rows
 
 
 def train_and_measure_strong(
@@ -192,7 +230,7 @@ def train_and_measure_strong(
     fleet = experiment.fleet(label, make, sources, replicas, settings, place, validation)
     nets = iter([fleet.replica(row, best=True) for row in range(len(everyone))])
     return [
-        measure_ensemble([(next(nets), member) for member in team], split, strong.num_global)
+        measure_ensemble([(next(nets), member) for member in team], split, strong)
         for team, split in zip(teams, splits, strict=True)
     ]
 
@@ -216,14 +254,15 @@ def fit_damping(ensemble: Ensemble, num_global: int) -> Tensor:
     return (torch.stack(products).sum(0) / torch.stack(squares).sum(0).clamp(min=1e-12)).clamp(0, 1)
 
 
-def measure_ensemble(ensemble: Ensemble, split: Split, num_global: int) -> Measured:
+def measure_ensemble(ensemble: Ensemble, split: Split, strong: Strong) -> Measured:
     """Damp and stretch to what held-out rows say, and measure."""
-    learned = flattened(split.train)
-    damping = fit_damping(ensemble, num_global)
+    learned = shown(split.train, strong.flatten)
+    damping = fit_damping(ensemble, strong.num_global)
 
     def mixture(targets: Rows, itself: bool = True) -> GaussianPredictive:
+        asked = shown(targets, strong.flatten)
         made = [
-            member.predict(net, member.among(learned, flattened(targets), itself), num_global, damping)
+            member.predict(net, member.among(learned, asked, itself), strong.num_global, damping)
             for net, member in ensemble
         ]
         return GaussianPredictive(torch.cat([p.loc for p in made]), torch.cat([p.scale for p in made]))
@@ -250,8 +289,3 @@ def stretched(predictive: GaussianPredictive, factor: float) -> GaussianPredicti
     """The same mixture with its spread about the mean changed by a factor."""
     mean = predictive.mean
     return GaussianPredictive(mean + factor * (predictive.loc - mean), factor * predictive.scale)
-
-
-def flattened(rows: Rows) -> Rows:
-    """Rows with asinh of their inputs: a value far out must not decide alone which rows are near."""
-    return Rows(rows.x.asinh(), rows.y)
