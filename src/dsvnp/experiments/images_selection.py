@@ -22,9 +22,9 @@ import torch
 from rich.console import Console
 
 from dsvnp.experiments.base import Workplace, make_experiment
+from dsvnp.experiments.cells import Cell, finish
 from dsvnp.experiments.images import ImagesExperiment
 
-Cell = Mapping[str, Any]
 SHORT = {"num_epochs": 20}  # a fifth of the paper's
 WEIGHTS: list[dict[str, Any]] = [
     *({"beta_local": b, "anneal": share} for b, share in product((0.01, 0.1, 1.0, 10.0), (0.0, 0.25))),
@@ -60,26 +60,23 @@ def select(
         preset: what the cells change.
         settings: further changes, of all cells.
     """
-    lines = out.read_text(encoding="utf-8").splitlines() if out.is_file() else []
-    done: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    for number, cell in enumerate(cells):
-        if any(entry["cell"] == cell for entry in done):
-            continue
+
+    def judge(what: Cell) -> Cell:
+        cell = what["cell"]
         own = {name: value for name, value in cell.items() if name not in ("model", "seed")}
         model, seed = cell.get("model", "dsvnp"), cell.get("seed", 0)
         made = make_experiment(
             ImagesExperiment, preset, judged_on="held-out", models=(model,), **{**settings, **own}
         )
         (label,) = made.labels()
-        folder = place.out / f"cell-{number}"
+        folder = place.out / f"cell-{cells.index(cell)}"
         unit = made.run_unit(label, [seed], Workplace(folder, place.device, place.console, place.data_dir))
         scores = {
             f"{m.dataset} {m.metric}": round(m.values[0], 5) for m in unit.measurements if m.split == "test"
         }
-        done.append({"cell": dict(cell), "scores": scores})
-        with out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(done[-1]) + "\n")
-    return done
+        return {"scores": scores}
+
+    return finish([{"cell": cell} for cell in cells], out, judge)
 
 
 def choose(done: Sequence[Mapping[str, Any]], margin: float = 0.002) -> Mapping[str, Any]:
