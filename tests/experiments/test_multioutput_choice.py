@@ -35,7 +35,7 @@ def entry(mse: list[float], cell: dict[str, Any], dataset: str = "wq") -> dict[s
 def test_every_cell_on_every_data_set_leaves_a_line_and_a_second_run_goes_on(tmp_path, monkeypatch):
     write_tables(tmp_path)
     out, cells = tmp_path / "choice.jsonl", [{}, {"model": "cnp", "flatten": False, "latent_hidden": [4]}]
-    first = judge(cells[:1], out, place(tmp_path), replace_datasets("scm20d"))
+    first = judge(cells[1:], out, place(tmp_path), replace_datasets("scm20d"))
     done = judge(cells, out, place(tmp_path), SMOKE)
     assert {(e["dataset"], json.dumps(e["cell"])) for e in done} == {
         (name, json.dumps(cell)) for name in SMOKE.datasets for cell in cells
@@ -73,7 +73,7 @@ def test_cells_change_what_they_say_and_are_judged_on_training_rows(tmp_path, mo
         scores = {"mse": "standard", "nll": "nats/point", "coverage-90": "share"}
         found = (Measurement("wq", name, "test", unit, (1.0, 2.0)) for name, unit in scores.items())
         others = Measurement("wq", "mse", "train", "standard", (7.0, 7.0))
-        return UnitResult(label, tuple(seeds), (others, *found))
+        return UnitResult(label, tuple(seeds), (*found, others))
 
     monkeypatch.setattr(MultiOutputExperiment, "run_unit", run_unit)
     trial = Trial(("wq",), (4, 6), {"members": 3})
@@ -110,13 +110,16 @@ def test_a_cell_is_compared_with_the_first_split_by_split():
     assert np.isnan(alone.error)
 
 
-def test_the_choice_is_the_lowest_beyond_its_standard_error():
+def test_the_choice_is_the_lowest_beyond_two_standard_errors():
     first = entry([1.0, 1.0, 1.0], {})
     unsure, better, best = (
         entry(mse, {"width": width})
         for width, mse in ((1, [0.5, 1.3, 0.9]), (2, [0.97, 0.98, 0.99]), (3, [0.95, 0.96, 0.97]))
     )
     assert choose([first, unsure]).cell == {}
+    almost = entry([0.97, 0.99, 1.0], {"width": 4})  # by 1.5
+    assert choose([first, almost]).cell == {}
+    assert choose([first, almost], margin=1.0).cell == {"width": 4}
     assert choose([first, unsure, better]).cell == {"width": 2}
     assert choose([first, best, unsure, better]).cell == {"width": 3}
     assert choose([first, better, entry([0.1, 0.1, 0.1], {"model": "cnp"})]).cell == {"width": 2}

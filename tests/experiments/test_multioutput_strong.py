@@ -23,6 +23,7 @@ from dsvnp.experiments.multioutput_strong import (
     fit_damping,
     fit_stretch,
     make_members,
+    measure_ensemble,
     stretched,
     train_and_measure_strong,
 )
@@ -122,12 +123,31 @@ def test_contexts_are_chosen_anew_only_where_a_setting_is_about_them(monkeypatch
 
 
 @pytest.mark.parametrize("flatten", [True, False])
-def test_inputs_are_flattened_where_that_is_set(flatten):
-    split = noisy_split(60)
-    (member,) = make_members(split, Strong(members=1, metrics=1, rounds=0, flatten=flatten), seed=1)
+def test_inputs_are_flattened_where_that_is_set(monkeypatch, flatten):
+    seen = []
+    real_select, real_among = multioutput_strong.select, Member.among
+
+    def select(rows, *others):
+        seen.append(rows)
+        return real_select(rows, *others)
+
+    def among(self, rows, targets, itself=True):
+        seen.extend([rows, targets])
+        return real_among(self, rows, targets, itself)
+
+    def predict(self, net, targets, *others):
+        return GaussianPredictive(targets.centre[None, None].transpose(2, 3), torch.ones(2))
+
+    monkeypatch.setattr(multioutput_strong, "select", select)
+    monkeypatch.setattr(Member, "among", among)
+    monkeypatch.setattr(Member, "predict", predict)
+    split, strong = noisy_split(60), Strong(members=1, metrics=1, rounds=0, flatten=flatten)
+    measure_ensemble([(None, *make_members(split, strong, seed=1))], split, strong)
     expected = np.arcsinh(split.train.x.numpy()) if flatten else split.train.x.numpy()
-    mine = torch.cat([member.train.x, member.held_out.x]).numpy()
-    np.testing.assert_allclose(np.sort(mine, 0), np.sort(expected, 0), rtol=1e-6)
+    assert len(seen) == 1 + 2 * 4  # metrics; damping, stretch, test, train: each of rows among rows
+    for rows in seen:
+        distance = np.abs(rows.x.numpy()[:, None] - expected[None]).max(-1)
+        assert distance.min(1).max() < 1e-6
 
 
 def test_layers_behind_the_mean_reach_the_networks():
@@ -161,6 +181,8 @@ def test_a_member_that_says_nothing_predicts_the_mean_of_its_neighbours_in_each_
     centres = targets.centre.reshape(3, 5, 2)
     torch.testing.assert_close(predictive.loc[:, 0, 0].reshape(3, 4, 5, 2)[:, 0], centres)
     torch.testing.assert_close(predictive.mean[0], centres.mean(0))
+    (apart,) = make_members(noisy_split(60), Strong(members=1, metrics=3, rounds=0, recentre=False), seed=1)
+    assert not apart.predict(net, apart.among(rows, Rows(rows.x[:5], rows.y[:5])), 4).mean.any()
     net.decoder.rest[-1].bias.data[:2] = torch.tensor([1.0, -2.0])  # now it adds something
     added = member.predict(net, targets, 4, torch.tensor([0.5, 0.25])).mean[0] - centres.mean(0)
     torch.testing.assert_close(added, torch.tensor([0.5, -0.5]).expand(5, 2))

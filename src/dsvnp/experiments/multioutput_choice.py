@@ -150,14 +150,15 @@ def by_dataset(done: Sequence[Entry]) -> dict[str, list[Entry]]:
     return out
 
 
-def choose(done: Sequence[Entry]) -> Compared:
+def choose(done: Sequence[Entry], margin: float = 2.0) -> Compared:
     """One cell for all data sets: the one with the lowest relative error, on average over data sets.
 
-    It is the first one unless another is lower by more than its standard error. Passed over are cells of another model
+    It is the first one unless another is lower by more than a margin. Passed over are cells of another model
     than the first's, and those that were not judged on every data set.
 
     Args:
         done: what `judge` returns.
+        margin: in standard errors; of a dozen cells that change nothing, one or another is lower by more than one.
 
     Returns:
         The cell, with averages over data sets in place of its values.
@@ -173,7 +174,8 @@ def choose(done: Sequence[Entry]) -> Compared:
             error = math.sqrt(sum(row.error**2 for row in found)) / len(found)
             averaged.append(Compared(cell, mse, change, error))
     first, *others = averaged
-    return min((row for row in others if row.change < -row.error), key=lambda row: row.change, default=first)
+    better = [row for row in others if row.change < -margin * row.error]
+    return min(better, key=lambda row: row.change, default=first)
 
 
 def show(done: Sequence[Entry], console: Console) -> None:
