@@ -11,6 +11,7 @@ the rest. Among the cells that classify as well as the best, it chooses the one 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -69,7 +70,8 @@ def select(
             ImagesExperiment, preset, judged_on="held-out", models=(model,), **{**settings, **own}
         )
         (label,) = made.labels()
-        folder = place.out / f"cell-{cells.index(cell)}"
+        name = hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:12]
+        folder = place.out / f"cell-{name}"  # of the cell, in whatever list it stands
         unit = made.run_unit(label, [seed], Workplace(folder, place.device, place.console, place.data_dir))
         scores = {
             f"{m.dataset} {m.metric}": round(m.values[0], 5) for m in unit.measurements if m.split == "test"
