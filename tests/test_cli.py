@@ -1,5 +1,6 @@
 """The command line as a person types it."""
 
+import json
 import subprocess
 import sys
 
@@ -88,3 +89,12 @@ def test_all_runs_what_needs_no_data_and_ends_with_the_report(tmp_path, monkeypa
     assert "Left out: multioutput. expected a directory of data sets" in result.output
     assert "Toy function" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "## Toy function" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_what_has_an_option_of_its_own_can_be_set_by_name_too(tmp_path):
+    words = ["reproduce", "toy", "--preset", "smoke", "--models", "cnp,np", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, [*words, "--set", 'models=["np"]', "--set", "num_seeds=1"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["rows"]
+    assert {row["model"] for row in rows} - {"gp"} == {"np"}
+    assert all(len(row["seeds"]) == 1 for row in rows)

@@ -111,8 +111,9 @@ def reproduce(
     for name, value in own.items():
         if value is not None and name not in _settings(kind):
             raise ValueError(f"{experiment} has no setting {name}; leave out --{name}")
-    changes = {**{n: v for n, v in own.items() if v is not None}, **_overrides(kind, set_ or [])}
-    run(make_experiment(kind, preset, models=names, num_seeds=seeds, **changes), place, resume)
+    given = {**own, "models": names, "num_seeds": seeds}
+    changes = {**{n: v for n, v in given.items() if v is not None}, **_overrides(kind, set_ or [])}
+    run(make_experiment(kind, preset, **changes), place, resume)
 
 
 def _reproduce_all(preset: str, place: Workplace, resume: bool, **overrides: Any) -> None:
