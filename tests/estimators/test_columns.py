@@ -26,7 +26,8 @@ def test_texts_are_encoded_as_scikit_learn_does_and_numbers_stay(frame):
 def test_an_unknown_category_is_zeros_and_a_missing_one_is_a_category():
     encoding = Encoding.fit(Columns.of(pd.DataFrame({"c": ["x", None, "y"]})))
     assert encoding.categories == (("", "x", "y"),)
-    out = encoding.transform(Columns.of(pd.DataFrame({"c": ["z", None, "y"]})))
+    with pytest.warns(UserWarning, match=r"column 'c': 'z' was not there in training \(1 of 3 rows\)"):
+        out = encoding.transform(Columns.of(pd.DataFrame({"c": ["z", None, "y"]})))
     assert out.tolist() == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
 
 
@@ -46,6 +47,60 @@ def test_numbers_in_other_clothes_are_numbers(series):
 def test_numbers_that_are_declared_categories_are_categories():
     frame = pd.DataFrame({"code": pd.Series([10, 20, 10], dtype="category")})
     assert Encoding.fit(Columns.of(frame)).categories == (("10", "20"),)
+
+
+CODES = [10, 20, 10]
+SAME_CODES = [
+    pd.Series(CODES),
+    pd.Series(CODES, dtype="float64"),
+    pd.Series(CODES, dtype="Int64"),
+    pd.Series(CODES, dtype="category"),
+    pd.Series([*CODES, None], dtype="category")[:3],
+    pd.Series(["10", "20", "10"]),
+    pd.Series(["10", "20", "10"], dtype="category"),
+]
+
+
+@pytest.mark.parametrize("asked", SAME_CODES, ids=range(len(SAME_CODES)))
+@pytest.mark.parametrize("seen", SAME_CODES[3:], ids=range(3, len(SAME_CODES)))
+def test_a_category_is_the_same_in_whatever_type_it_comes(seen, asked):
+    encoding = Encoding.fit(Columns.of(pd.DataFrame({"code": seen})))
+    assert encoding.categories == (("10", "20"),)
+    out = encoding.transform(Columns.of(pd.DataFrame({"code": asked})))
+    assert out.tolist() == [[1, 0], [0, 1], [1, 0]]
+
+
+def test_flags_are_the_same_as_categories_and_as_they_are():
+    flags = pd.Series([True, False])
+    encoding = Encoding.fit(Columns.of(pd.DataFrame({"yes": flags.astype("category")})))
+    assert encoding.transform(Columns.of(pd.DataFrame({"yes": flags}))).tolist() == [[0, 1], [1, 0]]
+
+
+def test_numbers_of_training_may_come_as_texts_or_categories_later():
+    encoding = Encoding.fit(Columns.of(pd.DataFrame({"a": [1.5, 2.0]})))
+    for asked in (pd.Series(["1.5", "2"]), pd.Series([1.5, 2.0], dtype="category")):
+        assert encoding.transform(Columns.of(pd.DataFrame({"a": asked}))).tolist() == [[1.5], [2.0]]
+    with pytest.raises(ValueError, match="contains NaN: column 'a' at row 1"):
+        encoding.transform(Columns.of(pd.DataFrame({"a": ["1.5", None]})))
+
+
+def test_words_for_nothing_are_categories_and_missing_cells_are_not():
+    frame = pd.DataFrame({"c": pd.Series(["none", "<NA>", "NaT", None, np.nan, pd.NA], dtype=object)})
+    assert Encoding.fit(Columns.of(frame)).categories == (("", "<NA>", "NaT", "none"),)
+
+
+def test_a_column_without_any_known_category_is_refused():
+    encoding = Encoding.fit(Columns.of(pd.DataFrame({"c": ["x", "y"]})))
+    with pytest.raises(
+        ValueError, match=r"column 'c' .* any of 2 row\(s\): got an empty cell, 'z', known are 'x', 'y'"
+    ):
+        encoding.transform(Columns.of(pd.DataFrame({"c": ["z", None]})))
+
+
+def test_some_rows_keep_their_places():
+    table = Columns(("a",), (np.array([1.0, 2.0, 3.0]),), ["line 2", "line 3", "line 4"])
+    kept = table.rows(np.array([True, False, True]))
+    assert (kept["a"].tolist(), kept.place(1), len(kept)) == ([1.0, 3.0], "line 4", 2)
 
 
 @pytest.mark.parametrize(

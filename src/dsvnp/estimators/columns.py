@@ -1,11 +1,13 @@
 """Columns: tables of NumPy, pandas and polars come in as numbers, and answers go out as the same kind.
 
 Columns of numbers stay as they are; columns of texts or categories are encoded by scikit-learn's `OneHotEncoder`. A
-category that was not there in training is a row of zeros.
+category is known by its text, in which a whole float is an integer. One that was not there in training is a row of
+zeros and a warning.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +18,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 Array = NDArray[Any]
 MOST_CATEGORIES = 200  # of one column: beyond that it is a name or a free text, of no use to a network
+FLAGS = {"False", "True", ""}
 
 
 def kind_of(table: Any) -> str:
@@ -76,6 +79,11 @@ class Columns:
         names = tuple(names)
         return Columns(names, tuple(self[name] for name in names), self.places)
 
+    def rows(self, keep: Array) -> Columns:
+        """The rows of a mask."""
+        places = [self.place(row) for row in np.flatnonzero(keep)]
+        return Columns(self.columns, tuple(values[keep] for values in self.arrays), places)
+
     def place(self, row: int) -> str:
         """What to call a row."""
         return f"row {row}" if self.places is None else self.places[row]
@@ -98,7 +106,7 @@ class Encoding:
         """Look at a table; a column of mostly different texts is refused."""
         categories: list[tuple[str, ...] | None] = []
         for name, values in zip(table.columns, table.arrays, strict=True):
-            found = None if values.dtype.kind == "f" else tuple(sorted(set(values.tolist())))
+            found = None if values.dtype.kind == "f" else tuple(sorted(set(texts_of(values))))
             if found is not None and len(found) > MOST_CATEGORIES:
                 raise ValueError(
                     f"column {name!r} has {len(found)} different texts, too many for categories; leave it out, or "
@@ -112,15 +120,9 @@ class Encoding:
         numbers, texts = [], []
         for name, values, categories in zip(self.names, table.arrays, self.categories, strict=True):
             if categories is not None:
-                texts.append(values.astype(str).astype(object))
-            elif values.dtype.kind != "f":
-                row = next(i for i, text in enumerate(values) if not is_number(text))
-                raise ValueError(
-                    f"column {name!r} held numbers in training but holds {values[row]!r} at {table.place(row)}"
-                )
+                texts.append(_known_texts(name, values, categories))
             else:
-                _check_finite(name, values, table)
-                numbers.append(values)
+                numbers.append(_finite_numbers(name, values, table))
         parts = [np.stack(numbers, 1)] if numbers else []
         if texts:
             parts.append(self._encoder().transform(np.stack(texts, 1)))
@@ -171,6 +173,72 @@ def answer(values: Array, like: Any, names: Sequence[str]) -> Any:
     return pl.DataFrame(values, schema=list(names))
 
 
+def texts_of(values: Array, categories: Iterable[str] = ()) -> list[str]:
+    """The texts by which categories are known, "" where missing; the same number is the same text, however it comes.
+
+    Args:
+        values: a column of any kind.
+        categories: those of training, if any; where they are flags, the numbers 0 and 1 are flags too.
+    """
+    flags = values.dtype.kind == "f" and "True" in categories and set(categories) <= FLAGS
+    return [text_of(bool(cell) if flags and cell in (0, 1) else cell) for cell in values.tolist()]
+
+
+def text_of(cell: Any) -> str:
+    """A cell as text: a whole float as an integer, since a single missing cell turns a column of integers to floats."""
+    if is_missing(cell):
+        return ""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell is None, NaN, or what pandas puts in their place."""
+    return cell is None or (not isinstance(cell, str) and (str(cell) in ("<NA>", "NaT") or cell != cell))
+
+
+def _known_texts(name: str, values: Array, categories: Sequence[str]) -> Array:
+    """Texts of a column of categories; what was not there in training is said, and refused if it is all there is."""
+    texts = texts_of(values, categories)
+    known = set(categories)
+    strange = [text for text in texts if text not in known]
+    if strange:
+        found = sorted(set(strange))
+        said = ", ".join(repr(text) if text else "an empty cell" for text in found[:5])
+        said += ", …" if len(found) > 5 else ""
+        there = ", ".join(repr(text) for text in categories[:5]) + (", …" if len(categories) > 5 else "")
+        if len(strange) == len(texts):
+            raise ValueError(
+                f"column {name!r} holds no category that was there in training, in any of {len(texts)} row(s): got "
+                f"{said}, known are {there}; write them as in training"
+            )
+        warnings.warn(
+            f"column {name!r}: {said} was not there in training ({len(strange)} of {len(texts)} rows); such rows are "
+            "predicted without this column",
+            stacklevel=2,
+        )
+    return np.array(texts, dtype=object)
+
+
+def _finite_numbers(name: str, values: Array, table: Columns) -> Array:
+    """A column of numbers, also where they come as texts or categories; refuse what is none, missing or infinite."""
+    if values.dtype.kind != "f":
+        texts = texts_of(values)
+        row = next((i for i, text in enumerate(texts) if text and not is_number(text)), None)
+        if row is not None:
+            raise ValueError(
+                f"column {name!r} held numbers in training but holds {texts[row]!r} at {table.place(row)}"
+            )
+        values = np.array([float(text or "nan") for text in texts])
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values))[0])
+        kind = "NaN" if np.isnan(values[row]) else "infinity"
+        raise ValueError(
+            f"Input X contains {kind}: column {name!r} at {table.place(row)}; fill such values in, as with "
+            "scikit-learn's SimpleImputer, or drop the row (on the command line: --drop-missing)"
+        )
+    return values
+
+
 def _column(name: str, series: Any) -> Array:
     """One column of a frame as floats or texts."""
     categorical = "categorical" in str(series.dtype).lower() or "category" in str(series.dtype).lower()
@@ -182,14 +250,12 @@ def _column(name: str, series: Any) -> Array:
     if not categorical and values.dtype.kind in "iufb":
         return values.astype(np.float64)
     cells = values.tolist()
-    missing = [cell is None or cell != cell or str(cell) == "<NA>" for cell in cells]
+    missing = [is_missing(cell) for cell in cells]
     there = [cell for cell, gone in zip(cells, missing, strict=True) if not gone]
     if not categorical and not any(isinstance(cell, str) for cell in there) and all(map(is_number, there)):
         # Nullable integers, decimals.
         return np.array([np.nan if gone else float(cell) for cell, gone in zip(cells, missing, strict=True)])
-    return np.array(
-        ["" if gone else str(cell) for cell, gone in zip(cells, missing, strict=True)], dtype=object
-    )
+    return np.array([text_of(cell) for cell in cells], dtype=object)
 
 
 def _column_of_targets(series: Any) -> Array:
@@ -207,14 +273,3 @@ def is_number(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _check_finite(name: str, values: Array, table: Columns) -> None:
-    """Refuse an input that is missing or infinite, by its place."""
-    if not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values))[0])
-        kind = "NaN" if np.isnan(values[row]) else "infinity"
-        raise ValueError(
-            f"Input X contains {kind}: column {name!r} at {table.place(row)}; fill such values in, as with "
-            "scikit-learn's SimpleImputer, or drop the row"
-        )
