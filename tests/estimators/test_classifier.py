@@ -7,6 +7,7 @@ import pytest
 from fitted import QUICK, classifier, labels
 from scipy.stats import entropy
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
 from dsvnp import MODELS, NPClassifier
@@ -103,7 +104,14 @@ def test_every_model_fits_and_predicts(model):
 
 
 def test_bad_labels_are_named():
-    X, _ = labels(rows=20)
+    X, y = labels(rows=20)
+    for rows in (1, 19):
+        with pytest.raises(ValueError, match=f"y has {rows} rows but X has 20"):
+            classifier().log_prob(X, y[:rows])
+    with pytest.raises(ValueError, match="y has 21 rows but X has 20"):
+        classifier().score(X, [*y, None])
+    with pytest.raises(NotFittedError):
+        NPClassifier().log_prob(X, y)
     with pytest.raises(ValueError, match="got 1 class in 20 rows"):
         NPClassifier(**QUICK).fit(X, ["ash"] * 20)
     with pytest.raises(ValueError, match=r"'fir'.* was not there in training; known: ash, elm, oak"):

@@ -10,6 +10,7 @@ from joblib import dump, load
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -148,6 +149,9 @@ def test_missing_outputs_do_not_count():
     aside = Y[10:11].copy()
     aside[0, 1] += 1e5
     assert holes.log_prob(X[10:11], aside) < one
+    each = holes.log_prob(X, Y)
+    assert np.isnan(each[:10]).all()
+    assert np.isfinite(each[10:]).all()  # one known output is enough
     with pytest.raises(ValueError, match="output 1 has no known value"):
         NPRegressor(**quick).fit(X, np.stack([Y[:, 1], np.full(90, np.nan)], 1))
 
@@ -273,6 +277,13 @@ def test_bad_rows_are_named():
         NPRegressor(**QUICK).fit(X, Y[:19])
     with pytest.raises(ValueError, match="3 outputs but the fit had 2"):
         fitted.log_prob(X, np.zeros((20, 3)))
+    for rows in (1, 19):
+        with pytest.raises(ValueError, match=f"y has {rows} rows but X has 20"):
+            fitted.log_prob(X, Y[:rows])
+        with pytest.raises(ValueError, match=f"y has {rows} rows but X has 20"):
+            fitted.score(X, Y[:rows])
+    with pytest.raises(NotFittedError):
+        NPRegressor().log_prob(X, Y)
     with pytest.raises(ValueError, match="for a single one use fit"):
         NPRegressor(**QUICK).fit_tasks([(X, Y)])
     with pytest.raises(ValueError, match="task 1 has 1 rows"):

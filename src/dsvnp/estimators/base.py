@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import Tensor
 
 from dsvnp.data.table import Pair
@@ -185,10 +185,7 @@ class BaseNP(BaseEstimator, ABC):
             )
         x = self._read_inputs(X, reset)
         outputs = self._read_outputs(y, reset)
-        if len(outputs) != len(x):
-            raise ValueError(
-                f"y has {len(outputs)} rows but X has {len(x)}; pass one output row per input row"
-            )
+        check_lengths(x, outputs)
         known = self._known(outputs)
         return x[known], outputs[known]
 
@@ -270,6 +267,31 @@ class BaseNP(BaseEstimator, ABC):
         context_x, context_y = context
         return x, self._read_pair(context_x, context_y, reset=False)
 
+    def log_prob(self, X: Any, y: Any, context: Any = None) -> Any:
+        """Log-density of a row's known outputs together, in the user's units, or log-probability of its label.
+
+        Returns:
+            One value per row; NaN where no output is known.
+        """
+        outputs = self._outputs_of(X, y)
+        known = self._known(outputs)
+        filled = outputs if outputs.is_floating_point() else outputs.clamp(min=0)  # −1 is no class
+
+        def score(predictive: Predictive, rows: slice) -> Tensor:
+            device = self.ensemble_.device
+            log_prob = predictive.log_prob(filled[None, rows].to(device))[0]
+            return torch.where(known[rows].to(device), log_prob, torch.nan)
+
+        (values,) = self._ask(X, score, context)
+        return answer(values, X, ["log_prob"])
+
+    def _outputs_of(self, X: Any, y: Any) -> Tensor:
+        """What is known of rows that a fitted estimator is asked about."""
+        check_is_fitted(self)
+        outputs = self._read_outputs(y, reset=False)
+        check_lengths(X, outputs)
+        return outputs
+
     def ood_score(self, X: Any, context: Any = None) -> Any:
         """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning."""
         (score,) = self._ask(X, self._ood, context)
@@ -298,6 +320,14 @@ class BaseNP(BaseEstimator, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "ensemble_")
+
+
+def check_lengths(X: Any, y: Any) -> None:
+    """Refuse outputs that are not one row for each row of inputs."""
+    if _num_samples(y) != _num_samples(X):
+        raise ValueError(
+            f"y has {_num_samples(y)} rows but X has {_num_samples(X)}; pass one output row per input row"
+        )
 
 
 def pick_device(name: str) -> torch.device:

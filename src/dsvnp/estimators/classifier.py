@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
-from dsvnp.estimators.base import BaseNP, Uncertainty
+from dsvnp.estimators.base import BaseNP, Uncertainty, check_lengths
 from dsvnp.estimators.columns import answer, names_of, values_of
 from dsvnp.predictive import Predictive
 
@@ -62,20 +62,9 @@ class NPClassifier(ClassifierMixin, BaseNP):
         names = ("aleatoric", "epistemic")
         return Uncertainty(*(answer(part, X, [name]) for part, name in zip(parts, names, strict=True)))
 
-    def log_prob(self, X: Any, y: Any, context: Any = None) -> Any:
-        """Log-probability of each row's label, [rows]; NaN where the label is missing."""
-        labels = self._read_outputs(y, reset=False).to(self.ensemble_.device)
-        known = labels >= 0
-
-        def score(predictive: Predictive, rows: slice) -> Tensor:
-            log_prob = predictive.log_prob(labels[None, rows].clamp(min=0))[0]
-            return torch.where(known[rows, 0], log_prob, torch.nan)
-
-        (values,) = self._ask(X, score, context)
-        return answer(values, X, ["log_prob"])
-
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; rows without a label are left out."""
+        check_lengths(X, y)
         known = np.flatnonzero(~_missing(column_or_1d(values_of(y))))
         if len(known) < len(y):
             X, y = _safe_indexing(X, known), _safe_indexing(y, known)

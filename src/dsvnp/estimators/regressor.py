@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dsvnp.estimators.base import BaseNP, Uncertainty
@@ -99,16 +98,9 @@ class NPRegressor(RegressorMixin, BaseNP):
         parts = self._ask(X, lambda p, _: (p.aleatoric[0], p.epistemic[0]), context)
         return Uncertainty(*(self._answer(part, X) for part in parts))
 
-    def log_prob(self, X: Any, y: Any, context: Any = None) -> Any:
-        """Log-density of each row's known outputs together, in the user's units, [rows]."""
-        outputs = self._read_outputs(y, reset=False).to(self.ensemble_.device)
-        (values,) = self._ask(X, lambda p, rows: p.log_prob(outputs[None, rows])[0], context)
-        return answer(values, X, ["log_prob"])
-
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R², averaged over outputs; rows whose output is missing are left out."""
-        check_is_fitted(self)
-        wanted = self._read_outputs(y, reset=False).numpy()
+        wanted = self._outputs_of(X, y).numpy()
         mean = self._ask(X, lambda p, _: p.mean[0])[0]
         weights = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
         known = ~np.isnan(wanted)
