@@ -388,6 +388,16 @@ def test_a_replica_that_broke_is_said_once(tmp_path):
     assert not [line for line in said(later) if "stopped" in line]
 
 
+def test_a_replica_that_broke_is_a_warning_where_no_progress_is_shown():
+    fleet = make_fleet(
+        seeds=(7, 8), num_steps=6, log_every=2, precision="float32", learning_rate=(1e-3, 1e30)
+    )
+    with pytest.warns(RuntimeWarning, match=r"replica 1 \(seed 8\) stopped: .* was not finite") as caught:
+        train(fleet)
+    assert fleet.active == [True, False]
+    assert [warning.filename for warning in caught] == [__file__]  # once, and at the caller
+
+
 def test_training_ends_when_no_replica_is_on(tmp_path):
     chosen = {"num_steps": 50, "validate_every": 1, "patience": 1, "log_every": 4, "checkpoint_every": 50}
     metric = iter([1.0, 2.0, 3.0, 4.0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -42,7 +43,7 @@ def train(
         fleet: what to train.
         folder: where checkpoints are written; None for none.
         validation: metric of each replica, called every `validate_every` steps.
-        reporter: where progress goes; none is shown by default.
+        reporter: where progress goes; none is shown by default, and a replica that breaks is a warning.
 
     Raises:
         Interrupted: on SIGINT or SIGTERM, after the step in progress and a checkpoint.
@@ -181,19 +182,27 @@ class _News:
             values["validation"] = fleet.state["validation"]
         stops = {name: fleet.state[name] for name in ("stop_step", "stop_reason")}
         everything = fleet.cluster.gather({**values, **stops}, _counts(fleet))
-        if self.reporter is None or not fleet.cluster.writes:
+        if not fleet.cluster.writes:
             return
-        columns = {name: [float(v) for v in everything[name].tolist()] for name in values}
-        self.reporter.report(fleet.num_steps_taken, columns)
+        if self.reporter is not None:
+            columns = {name: [float(v) for v in everything[name].tolist()] for name in values}
+            self.reporter.report(fleet.num_steps_taken, columns)
         for row, (step, reason) in enumerate(
             zip(*(everything[name].tolist() for name in stops), strict=True)
         ):
             if step >= 0 and row not in self.told:
                 self.told.add(row)
-                self.reporter.say(
+                self._say(
                     f"replica {row} (seed {fleet.all_seeds[row]}) stopped: {STOP_REASONS[reason]} was not finite "
                     f"at step {step}; the others go on. A lower learning rate or clip_norm may help"
                 )
+
+    def _say(self, message: str) -> None:
+        """Tell of a broken replica even where no progress is shown: its weights are of no use."""
+        if self.reporter is not None:
+            self.reporter.say(message)
+        else:
+            warnings.warn(message, RuntimeWarning, stacklevel=5)  # at the caller of `train`
 
 
 def _counts(fleet: Fleet) -> list[int]:
