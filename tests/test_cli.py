@@ -8,9 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 import dsvnp
+from dsvnp import cli
 from dsvnp.cli import app, main
 from dsvnp.experiments import EXPERIMENTS
 from dsvnp.models import MODELS
+from dsvnp.training import CheckpointError
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -45,6 +47,13 @@ def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
         (["reproduce", "all", "--domain", "mnist"], "belong to one experiment"),
         (["report", "nowhere"], "got nowhere, which is none"),
         (["reproduce", "curves", "--set", "num_stesp=3"], "Did you mean 'num_steps'?"),
+        (["reproduce", "toy", "--set", "num_steps=abc"], "--set num_steps: expected int, got 'abc'"),
+        (["reproduce", "toy", "--set", "num_steps=2.5"], "--set num_steps: expected int, got '2.5'"),
+        (["reproduce", "toy", "--set", "num_steps=true"], "--set num_steps: expected int, got 'true'"),
+        (["reproduce", "toy", "--set", 'decoder=["a"]'], "--set decoder: expected tuple[int, ...], got"),
+        (["reproduce", "toy", "--device", "gpu"], "unknown device 'gpu'"),
+        (["demo", "--device", "gpu"], "unknown device 'gpu'"),
+        (["fit", "t.csv", "--target", "y", "--out", "m", "--device", "gpu"], "unknown device 'gpu'"),
     ],
 )
 def test_a_mistyped_word_is_one_line_and_exit_code_2(words, message, monkeypatch, capsys):
@@ -55,6 +64,28 @@ def test_a_mistyped_word_is_one_line_and_exit_code_2(words, message, monkeypatch
     errors = capsys.readouterr().err
     assert message in errors
     assert len(errors.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("setting", ["num_steps=3", "learning_rate=1", "decoder=[4, 4]", "schedule=cosine"])
+def test_a_setting_of_the_right_type_is_taken(setting, monkeypatch):
+    made = []
+    monkeypatch.setattr(cli, "run", lambda experiment, *_: made.append(experiment))
+    result = CliRunner().invoke(app, ["reproduce", "toy", "--device", "cpu", "--set", setting])
+    assert result.exit_code == 0, result.output
+    name, _, value = setting.partition("=")
+    assert str(getattr(made[0], name)).strip("()") == value.strip("[]")
+
+
+def test_a_damaged_checkpoint_is_one_line_and_exit_code_2(monkeypatch, capsys):
+    def damaged(*_):
+        raise CheckpointError("step-8: damaged; delete it")
+
+    monkeypatch.setattr(cli, "run", damaged)
+    monkeypatch.setattr(sys, "argv", ["dsvnp", "reproduce", "toy", "--device", "cpu"])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 2
+    assert capsys.readouterr().err == "dsvnp: step-8: damaged; delete it\n"
 
 
 def test_python_m_dsvnp_is_the_command():

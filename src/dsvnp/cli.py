@@ -6,7 +6,8 @@ import json
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import torch
 import typer
@@ -22,7 +23,7 @@ from dsvnp.experiments.demo import Demo, run_demo
 from dsvnp.models import MODELS
 from dsvnp.naming import lookup, unknown
 from dsvnp.report.page import write_report
-from dsvnp.training import Interrupted
+from dsvnp.training import CheckpointError, Interrupted
 
 ALL = "all"
 app = typer.Typer(
@@ -63,11 +64,11 @@ def models() -> None:
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),
     steps: Annotated[int, typer.Option(min=1, help="Training steps of each model.")] = Demo.num_steps,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu or cuda.")] = "cpu",
+    device: cli_tables.Device = "cpu",
 ) -> None:
     """Train four neural processes on random curves and draw what they predict, in about two minutes."""
     torch.set_num_threads(1)  # networks this small: a second thread waits longer than it works
-    run_demo(Demo(num_steps=steps), out, Console(), device)
+    run_demo(Demo(num_steps=steps), out, Console(), str(pick_device(device)))
 
 
 @app.command()
@@ -78,7 +79,7 @@ def reproduce(
     ] = "quick",
     models: Annotated[str | None, typer.Option(help="Some models only, with commas between them.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
-    device: Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")] = "auto",
+    device: cli_tables.Device = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; runs/EXPERIMENT-PRESET by default.")
     ] = None,
@@ -140,7 +141,7 @@ def _settings(kind: type[Experiment]) -> list[str]:
 
 def _overrides(kind: type[Experiment], pairs: list[str]) -> dict[str, Any]:
     """Read NAME=JSON pairs; a value that is not JSON is a text."""
-    known = _settings(kind)
+    known, hints = _settings(kind), get_type_hints(kind)
     out: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -153,7 +154,21 @@ def _overrides(kind: type[Experiment], pairs: list[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             value = text
         out[name] = tuple(value) if isinstance(value, list) else value
+        if not _is_a(out[name], hints[name]):
+            expected = getattr(hints[name], "__name__", "") if not get_args(hints[name]) else str(hints[name])
+            raise ValueError(f"--set {name}: expected {expected}, got {text!r}")
     return out
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    """Whether a value out of JSON is of a setting's type; of a type that JSON does not have, nothing is said."""
+    if isinstance(hint, UnionType):
+        return any(_is_a(value, one) for one in get_args(hint))
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_is_a(one, get_args(hint)[0]) for one in value)
+    if hint in (int, float):
+        return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
+    return isinstance(value, hint) if hint in (bool, str, type(None)) else True
 
 
 def main() -> None:
@@ -163,6 +178,6 @@ def main() -> None:
     except Interrupted as stop:
         typer.echo(str(stop), err=True)
         sys.exit(128 + stop.signal_number)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, CheckpointError) as error:
         typer.echo(f"dsvnp: {error}", err=True)
         sys.exit(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,17 +11,26 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from dsvnp.estimators import NPClassifier, NPRegressor
-from dsvnp.estimators.base import BaseNP
-from dsvnp.estimators.columns import Columns
-from dsvnp.estimators.files import check_suffix, read_table, write_table
+from dsvnp.estimators.base import BaseNP, pick_device
+from dsvnp.estimators.columns import Array, Columns
+from dsvnp.estimators.files import check_suffix, check_texts, read_table, write_table
 from dsvnp.estimators.plots import calibration_plot
 from dsvnp.estimators.saving import RECORD, load
 from dsvnp.estimators.summary import Summary, as_text, calibration_of, summarise
+from dsvnp.estimators.targets import (
+    hint_of_classes,
+    left_out,
+    outputs_of,
+    prediction_names,
+    texts_for,
+    understood,
+)
 from dsvnp.models import MODELS
 from dsvnp.naming import lookup, unknown
 
@@ -28,7 +38,22 @@ TASKS = {"auto": None, "regression": NPRegressor, "classification": NPClassifier
 
 TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet with a header.")]
 ModelFolder = Annotated[Path, typer.Argument(help="Folder that `dsvnp fit` wrote.")]
-Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
+
+
+def known_device(name: str) -> str:
+    """The name of a device, or a line that says which there are."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise ValueError(f"unknown device {name!r}; choose auto, cpu, cuda or cuda:1, cuda:2, …")
+    index = pick_device(name).index or 0
+    if name.startswith("cuda") and index >= torch.cuda.device_count():
+        raise ValueError(f"there is no device {name}; the last is cuda:{torch.cuda.device_count() - 1}")
+    return name
+
+
+Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.", callback=known_device)]
+DropMissing = Annotated[
+    bool, typer.Option("--drop-missing", help="Leave rows out in which an input number is missing.")
+]
 
 
 def fit(
@@ -43,6 +68,7 @@ def fit(
     replicas: Annotated[int, typer.Option(min=1, help="Members of the ensemble.")] = 5,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps, at most.")] = None,
     seed: Annotated[int, typer.Option(help="Decides all that is random.")] = 0,
+    drop_missing: DropMissing = False,
     device: Device = "auto",
 ) -> None:
     """Fit a model to a table and say how well it predicts rows that it has not seen."""
@@ -53,22 +79,28 @@ def fit(
     with _spoken_warnings():
         rows = read_table(table)
         targets = _names(target, rows, table)
-        chosen = (
-            _names(inputs, rows, table) if inputs else [name for name in rows.columns if name not in targets]
-        )
-        if not chosen or set(chosen) & set(targets):
-            raise ValueError(
-                f"{table}: no column is left to predict from, or one is input and target; see --inputs"
-            )
+        chosen = _chosen(inputs, targets, rows, table)
+        check_texts(table, rows.select([*chosen, *targets]))
         kind = TASKS[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
-        y = _outputs(rows, targets, kind, table)
+        x, keep = _without_missing(rows.select(chosen), drop_missing)
+        y = outputs_of(rows.rows(keep), targets, kind, table)
+        classes = (
+            None if kind is NPRegressor else sorted({label for label in y.tolist() if label is not None})
+        )
+        prediction_names(targets, classes)  # refuses those that clash
         settings: dict[str, Any] = {"n_replicas": replicas, "max_steps": steps, "device": device}
         estimator = kind(model, **settings, random_state=seed, verbose=True)
-        estimator.fit(rows.select(chosen), y)
+        estimator.fit(x, y)
     estimator.target_names_ = tuple(targets)
     plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
     estimator.save(out)
     (out / "calibration.png").write_bytes(plot)
+    typer.echo(understood(estimator))
+    _say_dropped(keep, drop_missing)
+    typer.echo(left_out(y, targets))
+    hint = hint_of_classes(targets[0], y) if task == "auto" and y.dtype.kind == "f" and y.ndim == 1 else None
+    if hint:
+        typer.echo(hint)
     _show(estimator.validation_, f"Rows of {table.name} that were held out")
     Console().print(f"The model is in [bold]{out}[/bold], a calibration plot beside it.")
 
@@ -78,48 +110,62 @@ def predict(
     table: TableFile,
     out: Annotated[Path, typer.Option(help="CSV or Parquet for the predictions.")],
     coverage: Annotated[float, typer.Option(help="Share that the interval should hold.")] = 0.9,
+    drop_missing: DropMissing = False,
     device: Device = "auto",
 ) -> None:
     """Predict the rows of a table: mean, spread and interval, or label and probabilities."""
     check_suffix(out)
+    if out.exists() and table.exists() and out.samefile(table):
+        raise ValueError(f"--out {out} is the table itself, which would be lost; choose another name")
     estimator = load(model, device)
     with _spoken_warnings():
-        rows = _inputs(estimator, read_table(table), table)
-        columns: dict[str, Any] = {}
-        if isinstance(estimator, NPRegressor):
-            mean, std = estimator.predict(rows, return_std=True)
-            low, high = estimator.predict_interval(rows, coverage)
-            for index, name in enumerate(estimator.target_names_):
-                for ending, values in (("", mean), ("_std", std), ("_low", low), ("_high", high)):
-                    columns[name + ending] = values if values.ndim == 1 else values[:, index]
-        else:
-            assert isinstance(estimator, NPClassifier)
-            probs = estimator.predict_proba(rows)
-            columns[estimator.target_names_[0]] = estimator.classes_[probs.argmax(1)]
-            columns |= {f"p_{label}": probs[:, i] for i, label in enumerate(estimator.classes_)}
-        columns["ood_score"] = estimator.ood_score(rows)
-    write_table(out, list(columns), list(columns.values()))
+        rows = _inputs(estimator, read_table(table, texts_for(estimator)), table)
+        rows, keep = _without_missing(rows, drop_missing)
+        columns = [*_predictions(estimator, rows, coverage), estimator.ood_score(rows)]
+    names = prediction_names(estimator.target_names_, getattr(estimator, "classes_", None))
+    write_table(out, names, [_in_place(values, keep) for values in columns])
+    _say_dropped(keep, drop_missing)
     Console().print(f"{len(rows)} predictions are in [bold]{out}[/bold].")
+
+
+def _predictions(estimator: BaseNP, rows: Columns, coverage: float) -> list[Array]:
+    """Mean, spread and interval of each target, or label and probabilities, as `prediction_names` calls them."""
+    if isinstance(estimator, NPRegressor):
+        mean, std = estimator.predict(rows, return_std=True)
+        low, high = estimator.predict_interval(rows, coverage)
+        stacked = np.stack([mean, std, low, high], -1)
+        return list(stacked.reshape(len(rows), -1).T)
+    assert isinstance(estimator, NPClassifier)
+    probs = estimator.predict_proba(rows)
+    return [estimator.classes_[probs.argmax(1)], *probs.T]
+
+
+def _in_place(values: Array, keep: Array) -> Array:
+    """Predictions of the rows that were kept among empty cells: line for line the table that was asked with."""
+    out = np.full(len(keep), None, dtype=object)
+    out[keep] = values.tolist()
+    return out
 
 
 def evaluate(
     model: ModelFolder,
     table: TableFile,
     plot: Annotated[Path | None, typer.Option(help="PNG for a calibration plot.")] = None,
+    drop_missing: DropMissing = False,
     device: Device = "auto",
 ) -> None:
     """Measure a model on a table whose targets are known, beside a mean predictor and ridge."""
     estimator = load(model, device)
     with _spoken_warnings():
-        rows = read_table(table)
+        rows = read_table(table, texts_for(estimator))
         targets = _names(",".join(estimator.target_names_), rows, table)
-        x, y = estimator._read_pair(
-            _inputs(estimator, rows, table),
-            _outputs(rows, targets, type(estimator), table, learn=False),
-            reset=False,
-        )
+        inputs, keep = _without_missing(_inputs(estimator, rows, table), drop_missing)
+        outputs = outputs_of(rows.rows(keep), targets, type(estimator), table, learn=False)
+        x, y = estimator._read_pair(inputs, outputs, reset=False)
     if not len(x):
         raise ValueError(f"{table}: {', '.join(targets)} is known in no row; there is nothing to measure by")
+    _say_dropped(keep, drop_missing)
+    typer.echo(left_out(outputs, targets))
     ensemble, y = estimator.ensemble_, y.to(estimator.ensemble_.device)
     predictive = ensemble.predict(estimator.context_, x, estimator.n_draws, estimator.noise_seed_)
     _show(
@@ -148,6 +194,16 @@ def _names(text: str, rows: Columns, path: Path) -> list[str]:
     return names
 
 
+def _chosen(inputs: str | None, targets: list[str], rows: Columns, path: Path) -> list[str]:
+    """Columns to predict from: those a user names, or all that are no target."""
+    chosen = _names(inputs, rows, path) if inputs else [name for name in rows.columns if name not in targets]
+    if not chosen or set(chosen) & set(targets):
+        raise ValueError(
+            f"{path}: no column is left to predict from, or one is input and target; see --inputs"
+        )
+    return chosen
+
+
 def _inputs(estimator: BaseNP, rows: Columns, path: Path) -> Columns:
     """The columns a model was fitted to, in its order; others do not matter."""
     names = list(getattr(estimator, "feature_names_in_", []))
@@ -157,44 +213,22 @@ def _inputs(estimator: BaseNP, rows: Columns, path: Path) -> Columns:
     return rows.select(names)
 
 
-def _outputs(
-    rows: Columns, targets: list[str], kind: type[BaseNP], path: Path, learn: bool = True
-) -> np.ndarray[Any, Any]:
-    """The target columns; with `learn`, refuse what nothing can be learned from."""
-    columns = [rows[name] for name in targets]
-    if kind is NPClassifier:
-        return _labels(columns, targets, path)
-    for name, values in zip(targets, columns, strict=True):
-        if values.dtype.kind != "f":
-            raise ValueError(
-                f"{path}: target {name!r} holds texts ({values[0]!r} at {rows.place(0)}); predict "
-                "it alone, as a class"
-            )
-        known = values[~np.isnan(values)]
-        if learn and len(known) < 2:
-            raise ValueError(
-                f"{path}: target {name!r} is known in {len(known)} row(s); a fit needs at least 2"
-            )
-        if learn and (known == known[0]).all():
-            raise ValueError(
-                f"{path}: target {name!r} is {known[0]:g} in every row; there is nothing to learn"
-            )
-    return columns[0] if len(columns) == 1 else np.stack(columns, 1)
+def _without_missing(rows: Columns, drop: bool) -> tuple[Columns, Array]:
+    """With `drop`, the rows whose numbers are all there, and which those are; an empty text is a category."""
+    keep = np.ones(len(rows), dtype=bool)
+    for values in rows.arrays if drop else ():
+        if values.dtype.kind == "f":
+            keep &= ~np.isnan(values)
+    if not keep.any():
+        raise ValueError("an input is missing in every row; there is nothing left for --drop-missing to keep")
+    return (rows.rows(keep), keep) if drop else (rows, keep)
 
 
-def _labels(columns: list[Any], targets: list[str], path: Path) -> np.ndarray[Any, Any]:
-    """One column of labels; an empty cell is a missing one."""
-    if len(columns) > 1:
-        raise ValueError(f"{path}: classes are predicted one column at a time, got {', '.join(targets)}")
-    (values,) = columns
-    if values.dtype.kind == "f":
-        whole = values == np.round(values)
-        if not (whole | np.isnan(values)).all():
-            raise ValueError(
-                f"{path}: target {targets[0]!r} holds fractions, which are no classes; use --task regression"
-            )
-        return np.array([None if np.isnan(v) else str(int(v)) for v in values.tolist()], dtype=object)
-    return np.array([value or None for value in values.tolist()], dtype=object)
+def _say_dropped(keep: Array, drop: bool) -> None:
+    """Say how many rows `--drop-missing` left out."""
+    if drop:
+        count = int((~keep).sum())
+        typer.echo(f"{len(keep)} rows, {count or 'none'} left out because an input is missing")
 
 
 def _show(summary: Summary, title: str) -> None:

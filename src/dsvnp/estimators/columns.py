@@ -81,7 +81,7 @@ class Columns:
 
     def rows(self, keep: Array) -> Columns:
         """The rows of a mask."""
-        places = [self.place(row) for row in np.flatnonzero(keep)]
+        places = [self.place(row) for row in np.flatnonzero(keep).tolist()]
         return Columns(self.columns, tuple(values[keep] for values in self.arrays), places)
 
     def place(self, row: int) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,39 @@ import numpy as np
 
 from dsvnp.estimators.columns import Array, Columns, is_number
 
-MISSING = {"", "na", "nan", "n/a", "null", "none", "?"}
+MISSING = {
+    "",
+    "na",
+    "nan",
+    "n/a",
+    "null",
+    "none",
+    "?",
+}  # among numbers; among texts only the empty cell is missing
+SEPARATORS = ",;\t|"
+COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)  # 1,5
+POINT = re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.IGNORECASE)
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,500: one and a half to some, fifteen hundred to others
+GROUPED = re.compile(r"[+-]?\d{1,3}([ \u00a0\u202f'’,.]\d{3})+([.,]\d+)?")  # 1 000
+DATE = re.compile(r"(\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{4})([T ]\d\d?:\d\d.*)?")
 TEXT, PARQUET = (".csv", ".tsv", ".txt"), (".parquet", ".pq")
 LARGEST = 1e150  # the square of anything larger is infinite
 FAR = 1e6  # spreads from the median at which a value is probably a mistake
 
 
-def read_table(path: Path) -> Columns:
-    """Read a table with a header; columns of numbers become floats, all others texts."""
+def read_table(path: Path, texts: Collection[str] = ()) -> Columns:
+    """Read a table with a header; columns of numbers become floats, all others texts.
+
+    Args:
+        path: CSV or Parquet.
+        texts: columns of a CSV that are texts whatever they look like.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there; pass the path of a CSV or Parquet file")
     if path.suffix.lower() in PARQUET:
         table = Columns.of(_polars().read_parquet(path))
     elif path.suffix.lower() in TEXT:
-        table = _read_text(path)
+        table = _read_text(path, texts)
     else:
         raise ValueError(
             f"{path}: expected a name that ends in {', '.join(TEXT + PARQUET)}, got {path.suffix!r}"
@@ -81,8 +101,27 @@ def _polars() -> Any:
     return polars
 
 
-def _read_text(path: Path) -> Columns:
-    """Read CSV, whichever of comma, semicolon and tab its header uses most."""
+def check_texts(path: Path, table: Columns) -> None:
+    """Refuse columns of texts that are meant as something else: dates, and numbers as some countries write them."""
+    for name, values in zip(table.columns, table.arrays, strict=True):
+        if values.dtype.kind == "f":
+            continue
+        cells = values.tolist()
+        row = next((row for row, cell in enumerate(cells) if cell.lower() not in MISSING), 0)
+        example = f"({cells[row]!r} at {table.place(row)})"
+        if _mostly(cells, DATE.fullmatch):
+            raise ValueError(
+                f"{path}: column {name!r} holds dates {example}; turn it into numbers first, or leave it out (--inputs)"
+            )
+        if _mostly(cells, lambda cell: GROUPED.fullmatch(cell) or COMMA.fullmatch(cell)):
+            raise ValueError(
+                f"{path}: column {name!r} holds numbers that cannot be read without doubt {example}; write them with a "
+                "decimal point and nothing between thousands"
+            )
+
+
+def _read_text(path: Path, texts: Collection[str]) -> Columns:
+    """Read CSV, whichever of comma, semicolon, tab and bar its header uses most."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -92,7 +131,8 @@ def _read_text(path: Path) -> Columns:
     header = text.partition("\n")[0]
     if not text.strip():
         raise ValueError(f"{path} is empty; expected a header with names and rows below it")
-    reader = csv.reader(text.splitlines(), delimiter=max(",;\t", key=header.count))
+    separator = max(SEPARATORS, key=header.count)
+    reader = csv.reader(text.splitlines(), delimiter=separator)
     names = [name.strip() for name in next(reader)]
     _check_header(path, names)
     rows, lines = [], []
@@ -105,9 +145,37 @@ def _read_text(path: Path) -> Columns:
         lines.append(f"line {reader.line_num}")
     if not rows:
         raise ValueError(f"{path} has a header but no row; there is nothing to read")
-    columns = zip(*rows, strict=True)
-    arrays = tuple(_column(path, name, cells, lines) for name, cells in zip(names, columns, strict=True))
-    return Columns(tuple(names), arrays, lines)
+    columns: dict[str, Sequence[str]] = dict(zip(names, zip(*rows, strict=True), strict=True))
+    if separator != ",":
+        columns |= _with_points({name: cells for name, cells in columns.items() if name not in texts})
+    arrays = [
+        np.array(cells, dtype=object) if name in texts else _column(path, name, cells, lines)
+        for name, cells in columns.items()
+    ]
+    return Columns(tuple(names), tuple(arrays), lines)
+
+
+def _with_points(columns: dict[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Columns of numbers with decimal commas, with points; none where that could be wrong."""
+    numbers = {
+        name: cells
+        for name, cells in columns.items()
+        if _mostly(cells, lambda cell: COMMA.fullmatch(cell) or is_number(cell))
+    }
+    cells = [cell for column in numbers.values() for cell in column]
+    commas = [cell for cell in cells if COMMA.fullmatch(cell)]
+    if any(map(POINT.fullmatch, cells)) or all(map(THOUSANDS.fullmatch, commas)):
+        return {}
+    return {
+        name: [cell.replace(",", ".") if COMMA.fullmatch(cell) else cell for cell in column]
+        for name, column in numbers.items()
+    }
+
+
+def _mostly(cells: Sequence[str], test: Callable[[str], Any]) -> bool:
+    """Whether more than half of the cells that are not missing pass a test."""
+    there = [cell for cell in cells if cell.lower() not in MISSING]
+    return 2 * sum(bool(test(cell)) for cell in there) > len(there)
 
 
 def _check_header(path: Path, names: Sequence[str]) -> None:
@@ -124,13 +192,11 @@ def _check_header(path: Path, names: Sequence[str]) -> None:
 
 
 def _column(path: Path, name: str, cells: Sequence[str], lines: Sequence[str]) -> Array:
-    """Floats if most cells are numbers, and then all must be; texts otherwise."""
+    """Floats if most cells are numbers, and then all must be or be missing; texts otherwise, as they are."""
     missing = [cell.lower() in MISSING for cell in cells]
     numbers = [not gone and is_number(cell) for cell, gone in zip(cells, missing, strict=True)]
-    if 2 * sum(numbers) <= len(cells) - sum(missing) and not all(missing):
-        return np.array(
-            ["" if gone else cell for cell, gone in zip(cells, missing, strict=True)], dtype=object
-        )
+    if any(cells) and 2 * sum(numbers) <= len(cells) - sum(missing):
+        return np.array(cells, dtype=object)
     for cell, gone, number, line in zip(cells, missing, numbers, lines, strict=True):
         if not gone and not number:
             raise ValueError(
