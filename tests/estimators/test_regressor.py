@@ -1,5 +1,7 @@
 """NPRegressor: what it answers, in whose units, and in which company."""
 
+from copy import copy
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -200,6 +202,8 @@ def test_it_works_in_scikit_learns_tools(tmp_path):
 def test_many_small_tables_teach_it_to_read_a_new_one():
     fitted = NPRegressor("np", **{**QUICK, "max_steps": 250, "n_replicas": 1}).fit_tasks(sines(60))
     errors, blind = [], []
+    with pytest.warns(UserWarning, match=r"there is no context.*context=\(X, y\).*condition\(X, y\)"):
+        fitted.predict(sines(1)[0][0])  # said once: the loop below asks the same
     for X, y in sines(20, seed=1):
         mean = fitted.predict(X[6:], context=(X[:6], y[:6]))
         errors.append(np.mean((mean - y[6:]) ** 2))
@@ -213,6 +217,53 @@ def test_small_tables_may_have_any_length():
     tasks = [(X[: 2 + i], y[: 2 + i]) for i, (X, y) in enumerate(sines(8))]
     fitted = NPRegressor("np", **{**QUICK, "max_steps": 3, "n_replicas": 3}).fit_tasks(tasks)
     assert np.isfinite(fitted.predict(tasks[0][0], context=tasks[0])).all()
+
+
+def test_small_tables_may_come_from_a_generator_and_lack_outputs():
+    tasks = [(X, np.stack([y, 2 * y], 1)) for X, y in sines(8)]
+    tasks[0][1][:, 1] = np.nan  # an output that the first table lacks, the others have
+    quick = {**QUICK, "max_steps": 3}
+    fitted = NPRegressor("np", **quick).fit_tasks(task for task in tasks)
+    assert fitted.predict(tasks[0][0], context=tasks[1]).shape == (12, 2)
+    assert np.isfinite(fitted.predict(tasks[0][0], context=tasks[0])).all()
+    with pytest.warns(UserWarning, match="there is no context"):
+        fitted.score(*tasks[1])
+    for _, y in tasks[1:]:
+        y[:, 1] = np.nan
+    with pytest.raises(ValueError, match="output 1 has no known value"):
+        NPRegressor("np", **quick).fit_tasks(tasks)
+    for _, y in tasks[1:]:
+        y[:] = np.nan
+    tasks[0][1][:] = 1.0
+    with pytest.raises(ValueError, match="2 rows whose output is known, got 1 of 8"):
+        NPRegressor("np", **quick).fit_tasks(tasks)
+
+
+def test_an_output_must_be_known_outside_of_every_fold():
+    X, Y = table(rows=20)
+    Y[1:, 1] = np.nan
+    with pytest.raises(ValueError, match="is known in too few rows"):
+        NPRegressor(**{**QUICK, "max_steps": 2, "n_replicas": 5}).fit(X, Y)
+
+
+def test_a_single_quantile_has_the_shape_of_the_mean():
+    X, _ = table(rows=5)
+    for fitted in (regressor(1), regressor(2)):
+        one = fitted.predict_quantiles(X, 0.3)
+        assert one.shape == fitted.predict(X).shape
+        np.testing.assert_array_equal(one, fitted.predict_quantiles(X, [0.3])[..., 0])
+    assert fitted.predict_quantiles(pd.DataFrame(X), 0.3).shape == (5, 2)
+
+
+def test_a_context_is_a_pair():
+    X, Y = table(rows=2)
+    for wrong, got in ((X, "ndarray"), ((X, Y, Y), "tuple of 3")):
+        with pytest.raises(ValueError, match=rf"context must be a pair \(X, y\), got {got}"):
+            regressor(2).predict(X, context=wrong)
+    with pytest.raises(ValueError, match=r"task 0 must be a pair \(X, y\), got ndarray"):
+        NPRegressor(**QUICK).fit_tasks([X, Y])
+    with pytest.warns(UserWarning, match="there is no context"):
+        copy(regressor(2)).predict(X, context=(X, np.full((2, 2), np.nan)))
 
 
 def test_many_small_frames_share_their_categories():

@@ -7,8 +7,9 @@ time, so that memory does not grow with the table.
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -17,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from dsvnp.data.table import Pair
+from dsvnp.estimators.checks import check_known, check_lengths, pair_of, pairs_of, useful
 from dsvnp.estimators.columns import Columns, Encoding, answer, is_frame, kind_of
 from dsvnp.estimators.fitting import Part, fit_ensemble, parts_of_table, parts_of_tables
 from dsvnp.estimators.recipe import Recipe, recipe_for
@@ -49,6 +51,7 @@ class BaseNP(BaseEstimator, ABC):
     """A neural process behind scikit-learn's interface; see the two kinds for the settings."""
 
     kind: ClassVar[str]
+    target_names_: tuple[str, ...]
 
     def __init__(
         self,
@@ -107,27 +110,19 @@ class BaseNP(BaseEstimator, ABC):
         self.context_ = x[chosen], y[chosen]
         return self
 
-    def fit_tasks(self, tasks: Sequence[tuple[Any, Any]]) -> Self:
+    def fit_tasks(self, tasks: Iterable[tuple[Any, Any]]) -> Self:
         """Fit to many related small tables; then predict for a new one from a few of its rows, `context=`.
 
         Args:
             tasks: pairs (X, y), all with the same columns; the numbers of rows may differ.
         """
-        if len(tasks) < 2:
-            raise ValueError(
-                f"expected at least 2 tables to learn from, got {len(tasks)}; for a single one use fit"
-            )
-        for index, (X, y) in enumerate(tasks):
-            if len(X) < 2 or len(X) != len(y):
-                raise ValueError(
-                    f"task {index} has {len(X)} rows of inputs, {len(y)} of outputs; pass as many of both, at least 2"
-                )
-        self._learn_columns(tasks)
-        tables = [self._read_pair(X, y, reset=False) for X, y in tasks]
+        pairs = pairs_of(tasks)
+        self._learn_columns(pairs)
+        tables = useful([self._read_pair(X, y, reset=False) for X, y in pairs])
         seed = self._start()
-        tables = [table for table in tables if len(table[0]) > 1]
         self._train(parts_of_tables(tables, self.n_replicas, seed), seed, one_table=False)
         self.context_ = tables[0][0][:0], tables[0][1][:0]
+        self._told_of_no_context = False
         return self
 
     def condition(self, X: Any, y: Any) -> Self:
@@ -154,6 +149,7 @@ class BaseNP(BaseEstimator, ABC):
 
     def _train(self, parts: Sequence[Part], seed: int, one_table: bool) -> None:
         """Train the replicas and keep them."""
+        check_known(parts, self.target_names_)
         rows = sum(len(x) for x, _ in parts[0].tables)
         changes = {
             "model": self.model,
@@ -262,10 +258,18 @@ class BaseNP(BaseEstimator, ABC):
         """Rows that are asked for, and the context to answer from."""
         check_is_fitted(self)
         x = self._read_inputs(X, reset=False)
-        if context is None:
-            return x, self.context_
-        context_x, context_y = context
-        return x, self._read_pair(context_x, context_y, reset=False)
+        rows = (
+            self.context_ if context is None else self._read_pair(*pair_of(context, "context"), reset=False)
+        )
+        if not len(rows[0]) and not getattr(self, "_told_of_no_context", False):
+            self._told_of_no_context = True  # once: whoever wants the prior need not be told again
+            warnings.warn(
+                "there is no context, so that this answer is for any task rather than for yours; pass some rows of "
+                "the task as context=(X, y), or use the estimator that condition(X, y) returns",
+                UserWarning,
+                stacklevel=4,
+            )
+        return x, rows
 
     def log_prob(self, X: Any, y: Any, context: Any = None) -> Any:
         """Log-density of a row's known outputs together, in the user's units, or log-probability of its label.
@@ -320,14 +324,6 @@ class BaseNP(BaseEstimator, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "ensemble_")
-
-
-def check_lengths(X: Any, y: Any) -> None:
-    """Refuse outputs that are not one row for each row of inputs."""
-    if _num_samples(y) != _num_samples(X):
-        raise ValueError(
-            f"y has {_num_samples(y)} rows but X has {_num_samples(X)}; pass one output row per input row"
-        )
 
 
 def pick_device(name: str) -> torch.device:

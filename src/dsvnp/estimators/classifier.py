@@ -13,7 +13,8 @@ from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
-from dsvnp.estimators.base import BaseNP, Uncertainty, check_lengths
+from dsvnp.estimators.base import BaseNP, Uncertainty
+from dsvnp.estimators.checks import check_lengths
 from dsvnp.estimators.columns import answer, names_of, values_of
 from dsvnp.predictive import Predictive
 

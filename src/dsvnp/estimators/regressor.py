@@ -64,11 +64,17 @@ class NPRegressor(RegressorMixin, BaseNP):
         return self._answer(mean, X)
 
     def predict_quantiles(
-        self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), context: Any = None
+        self, X: Any, quantiles: float | Sequence[float] = (0.05, 0.5, 0.95), context: Any = None
     ) -> Any:
-        """Quantiles, [rows, quantiles] or [rows, outputs, quantiles]; in a frame a column for each of them."""
-        levels = list(quantiles)
+        """Quantiles, [rows, quantiles] or [rows, outputs, quantiles]; in a frame a column for each of them.
+
+        A single number is one quantile, of the shape of the mean.
+        """
+        single = np.ndim(quantiles) == 0
+        levels = np.atleast_1d(np.asarray(quantiles, dtype=float)).tolist()
         (values,) = self._ask(X, lambda p, _: _gaussian(p).quantile(levels)[:, 0].permute(1, 2, 0), context)
+        if single:
+            return self._answer(values[..., 0], X)
         names = [f"{name}_q{level:g}" for name in self.target_names_ for level in levels]
         if kind_of(X) in ("pandas", "polars"):
             return answer(values.reshape(len(values), -1), X, names)
@@ -119,32 +125,24 @@ class NPRegressor(RegressorMixin, BaseNP):
 
     def _read_outputs(self, y: Any, reset: bool) -> Tensor:
         """Outputs as floats [rows, D], NaN where missing."""
-        array = check_array(
-            values_of(y),
-            ensure_2d=False,
-            dtype=np.float64,
-            ensure_all_finite="allow-nan",
-            input_name="y",
-            copy=True,
-        )
-        if array.ndim > 2:
-            raise ValueError(f"y must be [rows] or [rows, outputs], got {array.ndim} axes {array.shape}")
-        flat = array.ndim == 1
-        array = array.reshape(len(array), -1)
         if reset:
-            empty = np.isnan(array).all(0)
-            if empty.any():
-                raise ValueError(f"output {int(empty.argmax())} has no known value; leave it out of y")
-            self.target_names_ = names_of(y, array.shape[1])
-            self._one_output = flat
-        elif array.shape[1] != self._dim_y:
+            self._learn_outputs([y])
+        array = _floats(y)
+        array = array.reshape(len(array), -1)
+        if array.shape[1] != self._dim_y:
             raise ValueError(
                 f"y has {array.shape[1]} outputs but the fit had {self._dim_y}; pass the same ones"
             )
         return torch.from_numpy(array)
 
     def _learn_outputs(self, outputs: Sequence[Any]) -> None:
-        self._read_outputs(outputs[0], reset=True)
+        first = _floats(outputs[0])
+        self._one_output = first.ndim == 1
+        self.target_names_ = names_of(outputs[0], first.reshape(len(first), -1).shape[1])
+        missing = torch.cat([torch.isnan(self._read_outputs(y, reset=False)) for y in outputs])
+        if missing.all(0).any():
+            empty = int(missing.all(0).int().argmax())
+            raise ValueError(f"output {empty} has no known value; leave it out of y")
 
     def _answer(self, values: NDArray[Any], like: Any) -> Any:
         """[rows, outputs] as the fit's y was, and as the kind of table that was asked with."""
@@ -167,6 +165,21 @@ class NPRegressor(RegressorMixin, BaseNP):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _floats(y: Any) -> NDArray[np.float64]:
+    """A user's outputs as floats, [rows] or [rows, outputs]."""
+    array: NDArray[np.float64] = check_array(
+        values_of(y),
+        ensure_2d=False,
+        dtype=np.float64,
+        ensure_all_finite="allow-nan",
+        input_name="y",
+        copy=True,
+    )
+    if array.ndim > 2:
+        raise ValueError(f"y must be [rows] or [rows, outputs], got {array.ndim} axes {array.shape}")
+    return array
 
 
 def _gaussian(predictive: Predictive) -> GaussianPredictive:
