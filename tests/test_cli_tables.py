@@ -113,6 +113,16 @@ WRONG = [
     (changed("b", 7, "1e200"), ["--target", "flow"], "t.csv line 9, column 'b': 1e+200 is too large"),
     ({**columns(), "flow": [3] * 60}, ["--target", "flow"], "target 'flow' is 3 in every row"),
     ({**columns(), "flow": [3] + [""] * 59}, ["--target", "flow"], "target 'flow' is known in 1 row"),
+    (
+        {**columns(), "flow_low": columns()["flow"]},
+        ["--target", "flow,flow_low"],
+        "would be called 'flow_low'",
+    ),
+    ({**columns(), "ood_score": columns()["flow"]}, ["--target", "ood_score"], "would be called 'ood_score'"),
+    ({**columns(), "p_x": ["x", "y"] * 30}, ["--target", "p_x"], "would be called 'p_x'"),
+    ({**columns(), "b": ["2024-01-31"] * 60}, ["--target", "flow"], "t.csv: column 'b' holds dates"),
+    ({**columns(), "b": ["1 000"] * 60}, ["--target", "flow"], "t.csv: column 'b' holds numbers that"),
+    ({**columns(), "b": [""] * 60}, ["--target", "flow", "--drop-missing"], "missing in every row"),
     (columns(rows=1), ["--target", "flow"], "known in 1 row(s); a fit needs at least 2"),
     ({k: [] for k in columns()}, ["--target", "flow"], "has a header but no row"),
     ({"1": [1], "2": [2]}, ["--target", "1"], "the first line holds numbers"),
@@ -181,3 +191,112 @@ def test_mistakes_with_models_and_outputs(run, tmp_path):
         assert (code, message in err) == (2, True), (words, err)
     assert not (tmp_path / "o.csv").exists()
     assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
+
+
+def test_a_class_called_none_is_a_class_and_rows_without_a_label_are_counted(run, tmp_path):
+    cells = {**columns(), "defect": ["none", "dent", "NA", "?", "1", ""] * 10}
+    table, model = write(tmp_path / "t.csv", cells), tmp_path / "m"
+    code, out, err = fit(run, table, model, "--target", "defect")
+    assert code == 0, err
+    assert "classification (5 classes) on defect; numbers: a, b, flow, depth; categories: town (2)" in out
+    assert "60 rows, 10 left out because defect is missing" in out
+    assert "class shares" in out
+    assert "mean predictor" not in out
+    ones = write(tmp_path / "ones.csv", {name: values[4::6] for name, values in cells.items()})
+    code, out, err = run("evaluate", model, ones)
+    assert code == 0, err  # a column of 1 alone looks like numbers
+    assert "10 rows, none left out because defect is missing" in out
+
+
+def test_categories_that_look_like_numbers_are_those_of_the_fit(run, tmp_path):
+    sizes = np.array(["S", "M", "038", "40"] * 15)
+    cells = {"a": columns()["a"], "size": sizes, "y": 10.0 * (sizes == "40") + columns()["a"]}
+    model = tmp_path / "m"
+    code, out, err = fit(run, write(tmp_path / "t.csv", cells), model, "--target", "y")
+    assert code == 0, err
+    assert "regression on y; numbers: a; categories: size (4)" in out
+    few = {name: values[2:4] for name, values in cells.items()}
+    assert run("predict", model, write(tmp_path / "few.csv", few), "--out", tmp_path / "o.csv")[0] == 0
+    frame = pl.DataFrame({"a": few["a"], "size": ["038", "40"]})
+    expected = NPRegressor.load(model).predict(frame)
+    np.testing.assert_allclose(pl.read_csv(tmp_path / "o.csv")["y"], expected)
+    assert expected[1] - expected[0] > 5
+    few["size"] = np.array(["40", "XL"])
+    new = write(tmp_path / "new.csv", few)
+    code, _, err = run("predict", model, new, "--out", tmp_path / "o.csv")
+    assert (code, err.count("column 'size': 'XL' was not there in training (1 of 2 rows)")) == (0, 1)
+    few["size"] = np.array(["XL", "XL"])
+    code, _, err = run("evaluate", model, write(tmp_path / "strange.csv", few))
+    assert code == 2
+    assert "column 'size' holds no category that was there in training" in err
+
+
+def test_decimal_commas_make_the_same_model_as_points(run, tmp_path):
+    cells = {name: values for name, values in columns().items() if name != "town"}
+    points = write(tmp_path / "points.csv", cells)
+    commas = tmp_path / "commas.csv"
+    commas.write_text(points.read_text().replace(",", ";").replace(".", ","))
+    for table in (points, commas):
+        assert fit(run, table, tmp_path / table.stem, "--target", "flow", "--model", "cnp")[0] == 0
+        out = tmp_path / f"{table.stem}-out.csv"
+        assert run("predict", tmp_path / table.stem, table, "--out", out)[0] == 0
+    assert (tmp_path / "points-out.csv").read_text() == (tmp_path / "commas-out.csv").read_text()
+
+
+def test_whole_numbers_that_may_be_classes_get_a_hint(run, tmp_path):
+    table = write(tmp_path / "t.csv", {**columns(), "churn": [0, 1] * 30})
+    hint = "churn takes 2 whole values only (0, 1); if they are classes, use --task classification"
+    assert hint in fit(run, table, tmp_path / "m", "--target", "churn")[1]
+    for words in (["--target", "churn", "--task", "regression"], ["--target", "flow"]):
+        code, out, _ = fit(run, table, tmp_path / "m", *words)
+        assert (code, "--task" in out) == (0, False)
+
+
+def test_a_prediction_does_not_overwrite_its_table(run, tmp_path):
+    table = write(tmp_path / "t.csv", columns())
+    before = table.read_bytes()
+    assert fit(run, table, tmp_path / "m", "--target", "flow")[0] == 0
+    (tmp_path / "link.csv").symlink_to(table)
+    for name in ("t.csv", "m/../t.csv", "link.csv"):
+        code, _, err = run("predict", tmp_path / "m", table, "--out", tmp_path / name)
+        assert (code, "is the table itself" in err) == (2, True)
+    assert table.read_bytes() == before
+
+
+def test_rows_with_missing_inputs_are_left_out_when_asked(run, tmp_path):
+    table, whole = write(tmp_path / "t.csv", changed("a", 4, "")), tmp_path / "whole.csv"
+    lines = table.read_text().splitlines(keepends=True)
+    whole.write_text("".join(lines[:5] + lines[6:]))
+    assert "--drop-missing" in fit(run, table, tmp_path / "m", "--target", "flow")[2]
+    code, out, err = fit(run, table, tmp_path / "m", "--target", "flow", "--drop-missing")
+    assert code == 0, err
+    assert "60 rows, 1 left out because an input is missing" in out
+    assert "59 rows, none left out because flow is missing" in out
+    code, out, _ = run("predict", tmp_path / "m", table, "--out", tmp_path / "o.csv", "--drop-missing")
+    assert (code, "60 rows, 1 left out" in out) == (0, True)
+    assert run("predict", tmp_path / "m", whole, "--out", tmp_path / "w.csv")[0] == 0
+    made, expected = (tmp_path / name for name in ("o.csv", "w.csv"))
+    rows = made.read_text().splitlines()
+    assert rows.pop(5) == ",,,,"  # line for line the table
+    assert rows == expected.read_text().splitlines()
+    code, out, _ = run("evaluate", tmp_path / "m", table, "--drop-missing")
+    assert (code, "59 rows of t.csv" in out) == (0, True)
+
+
+def test_several_targets_are_measured_each_in_its_unit(run, tmp_path):
+    cells = columns()
+    cells["flow"] = cells["flow"] * 1e6
+    table = write(tmp_path / "t.csv", cells)
+    code, out, err = fit(run, table, tmp_path / "m", "--target", "flow,depth")
+    assert code == 0, err
+    code, again, err = run("evaluate", tmp_path / "m", table)
+    assert code == 0, err
+    for text in (out, again):
+        lines = {line.split("│")[1].strip(): line for line in text.splitlines() if "│" in line}
+        assert " mse " not in text
+        assert "e+" in lines["flow"]
+        assert "e+" not in lines["depth"]
+    frame = pl.read_csv(table)
+    guess = NPRegressor.load(tmp_path / "m").predict(frame.select("a", "b", "town"))
+    expected = np.sqrt(np.mean((guess["depth"].to_numpy() - cells["depth"]) ** 2))
+    assert float(lines["depth"].split("│")[2]) == pytest.approx(expected, rel=1e-3)

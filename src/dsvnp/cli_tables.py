@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from dsvnp.estimators.columns import Array, Columns
 from dsvnp.estimators.files import check_suffix, check_texts, read_table, write_table
 from dsvnp.estimators.plots import calibration_plot
 from dsvnp.estimators.saving import RECORD, load
-from dsvnp.estimators.summary import Summary, as_text, calibration_of, summarise
+from dsvnp.estimators.summary import Summary, as_text, calibration_of, errors_as_text, summarise
 from dsvnp.estimators.targets import (
     hint_of_classes,
     left_out,
@@ -101,7 +101,7 @@ def fit(
     hint = hint_of_classes(targets[0], y) if task == "auto" and y.dtype.kind == "f" and y.ndim == 1 else None
     if hint:
         typer.echo(hint)
-    _show(estimator.validation_, f"Rows of {table.name} that were held out")
+    _show(estimator.validation_, f"Rows of {table.name} that were held out", targets)
     Console().print(f"The model is in [bold]{out}[/bold], a calibration plot beside it.")
 
 
@@ -171,6 +171,7 @@ def evaluate(
     _show(
         summarise({"neural process": predictive, **ensemble.baselines(x)}, y),
         f"{len(x)} rows of {table.name}",
+        targets,
     )
     if plot is not None:
         temporary = plot.with_name(f".writing-{plot.name}")
@@ -231,9 +232,16 @@ def _say_dropped(keep: Array, drop: bool) -> None:
         typer.echo(f"{len(keep)} rows, {count or 'none'} left out because an input is missing")
 
 
-def _show(summary: Summary, title: str) -> None:
-    """Print a summary as a table."""
-    header, *lines = as_text(summary)
+def _show(summary: Summary, title: str, targets: Sequence[str]) -> None:
+    """Print a summary as a table, and the errors of several targets as another."""
+    _print_table(as_text(summary), title)
+    if len(targets) > 1:
+        _print_table(errors_as_text(summary, targets), "Root mean squared errors, each in its target's unit")
+
+
+def _print_table(cells: list[list[str]], title: str) -> None:
+    """Print rows of text, the header first."""
+    header, *lines = cells
     table = Table(title=title, title_justify="left")
     for name in header:
         table.add_column(name, justify="left" if not name else "right")

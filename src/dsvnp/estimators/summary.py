@@ -1,10 +1,14 @@
 """Summary: how good predictions of known rows are, beside what anybody could have said.
 
 For a regression: NLL per output, squared error and coverage in the user's units, beside a mean predictor and the
-ensemble's own linear part (ridge). For classes: NLL, accuracy and calibration error, beside the shares of the classes.
+ensemble's own linear part (ridge); the root of the squared error for each output alone, `rmse`, or `rmse_0`, `rmse_1`,
+…, since outputs may have different units. For classes: NLL, accuracy and calibration error, beside the shares of the
+classes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -61,7 +65,13 @@ def measure(predictive: Predictive, y: Tensor) -> dict[str, float]:
     }
     # Outputs by themselves: a sum over outputs would be another number for tables of other widths.
     columns = [one_output(predictive, i).log_prob(y[None, :, [i]])[0][known[:, i]] for i in range(y.shape[1])]
-    return {"nll": float(-torch.cat(columns).mean()), "mse": float(error[known].mean()), **covered}
+    roots = [float(error[known[:, i], i].mean().sqrt()) for i in range(y.shape[1])]
+    return {
+        "nll": float(-torch.cat(columns).mean()),
+        "mse": float(error[known].mean()),
+        **dict(zip(_names_of_roots(len(roots)), roots, strict=True)),
+        **covered,
+    }
 
 
 def one_output(predictive: GaussianPredictive, output: int) -> GaussianPredictive:
@@ -82,7 +92,28 @@ def calibration_of(predictive: Predictive, y: Tensor) -> Tensor:
 
 
 def as_text(summary: Summary) -> list[list[str]]:
-    """The summary as rows of a table, the header first."""
-    metrics = list(next(iter(summary.values())))
-    rows = [[name, *(f"{values[metric]:.4g}" for metric in metrics)] for name, values in summary.items()]
+    """The summary as rows of a table, the header first; of errors only the root, and only if there is one output."""
+    first = next(iter(summary.values()))
+    metrics = [name for name in first if name != "mse" and not name.startswith("rmse_")]
+    # Where classes are predicted the blind guess is no mean.
+    called = {"mean predictor": "class shares"} if "accuracy" in first else {}
+    rows = [
+        [called.get(name, name), *(f"{values[metric]:.4g}" for metric in metrics)]
+        for name, values in summary.items()
+    ]
     return [["", *metrics], *rows]
+
+
+def errors_as_text(summary: Summary, targets: Sequence[str]) -> list[list[str]]:
+    """The rmse of several targets as rows of a table, a line for each: its unit is its own."""
+    keys = _names_of_roots(len(targets))
+    rows = [
+        [target, *(f"{values[key]:.4g}" for values in summary.values())]
+        for target, key in zip(targets, keys, strict=True)
+    ]
+    return [["", *summary], *rows]
+
+
+def _names_of_roots(outputs: int) -> list[str]:
+    """What the rmse of each output is called in a summary."""
+    return ["rmse"] if outputs == 1 else [f"rmse_{i}" for i in range(outputs)]
