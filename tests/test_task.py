@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 import torch
@@ -91,6 +91,16 @@ def test_joining_puts_the_context_among_the_targets():
 def test_joining_leaves_a_task_alone_whose_context_is_flagged():
     task = some_points()
     assert task.joined() is task
+
+
+def test_all_points_are_there_once_the_task_is_joined():
+    apart = some_sets()
+    with pytest.raises(ValueError, match=r"without in_context; .* call joined\(\)"):
+        apart.all_points()
+    with pytest.raises(ValueError, match="without y_target"):
+        replace(some_points(), y_target=None).all_points()
+    joined = apart.joined()
+    assert all(a is b for a, b in zip(joined.all_points(), (joined.y_target, joined.in_context), strict=True))
 
 
 def test_collating_pads_with_empty_slots():

@@ -132,6 +132,16 @@ class Task:
             in_context=torch.cat([self.mask_context, empty], dim=1),
         )
 
+    def all_points(self) -> tuple[Tensor, Tensor]:
+        """Return y_target and in_context of a task whose targets are all its points, as training has it."""
+        if self.y_target is None or self.in_context is None:
+            lacking = "y_target" if self.y_target is None else "in_context"
+            raise ValueError(
+                f"expected a task with its context among the targets, got one without {lacking}; pass y_target, and "
+                "call joined() on the task before noise is drawn for it"
+            )
+        return self.y_target, self.in_context
+
     def tensors(self) -> dict[str, Tensor]:
         """Return the fields that are there as a dictionary, so that `Task(**task.tensors())` is the task."""
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}

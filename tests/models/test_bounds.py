@@ -183,6 +183,17 @@ def test_the_decoder_of_np_learns_from_the_likelihood_alone():
     assert learners("np", "kl_global") == GLOBAL
 
 
+@pytest.mark.parametrize("name", ["cnp", "np", "attnnp", "dsvnp"])
+def test_draws_of_a_task_whose_context_is_apart_say_how_to_join_it(name):
+    whole = some_task()
+    apart = Task.from_sets(whole.x_context, whole.y_context, whole.x_target, whole.y_target)
+    model = make_model(name, LINEAR).double()
+    with pytest.raises(ValueError, match=r"call joined\(\) on the task before noise is drawn"):
+        model.draws(apart, model.draw_noise(apart))
+    joined = apart.joined()
+    assert model.draws(joined, model.draw_noise(joined)).counted.shape == (1, 8)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_no_decoder_learns_from_a_divergence(name):
     assert "decoder" in learners(name, "log_likelihood")

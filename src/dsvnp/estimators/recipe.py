@@ -78,12 +78,12 @@ class Recipe:
             sigma_floor=0.1,
         )
         model = make_model(self.model, arch, FeatureEmbedding(dim_x, self.width))
-        decoder = model.decoder
-        assert isinstance(decoder, MLP)
-        model.decoder = SmoothMLP.like(decoder)
-        with torch.no_grad():  # start from the linear part, or from even odds
-            for parameter in model.decoder.rest[-1].parameters():
-                parameter.mul_(0.1)
+        decoder = getattr(model, "decoder", None)
+        if isinstance(decoder, MLP):  # a model of one's own may be made otherwise, and stays as it is
+            model.decoder = smooth = SmoothMLP.like(decoder)
+            with torch.no_grad():  # start from the linear part, or from even odds
+                for parameter in smooth.rest[-1].parameters():
+                    parameter.mul_(0.1)
         return model
 
 

@@ -50,14 +50,14 @@ class AttnNP(NeuralProcess):
 
     def draws(self, task: Task, noise: Noise) -> Draws:
         """Draw z_G from q(z_G | T), attend to the flagged points, and score all points."""
-        assert task.y_target is not None and task.in_context is not None
+        y_target, in_context = task.all_points()
         x = self.embed.x(task.x_target)
-        y = self.embed.y(self.likelihood.encode(task.y_target, x.dtype))
-        q, p = self.z_global(x, y, task.mask_target, task.in_context)
+        y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
+        q, p = self.z_global(x, y, task.mask_target, in_context)
         z = q.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
-        z_attn = self.attention(x, x, self.value_encoder(x, y), task.in_context)  # [B, T, Z]
+        z_attn = self.attention(x, x, self.value_encoder(x, y), in_context)  # [B, T, Z]
         raw = self.decoder(x, z_attn, z[:, None, :, None])  # [K, 1, B, T, raw]
-        log_likelihood = self.likelihood.log_prob(raw, task.y_target)
+        log_likelihood = self.likelihood.log_prob(raw, y_target)
         return Draws(log_likelihood, self.counted(task), q_global=q, p_global=p, z_global=z)
 
     def summarise(self, task: Task, noise: Noise) -> _Summary:

@@ -39,12 +39,12 @@ class CNP(NeuralProcess):
 
     def draws(self, task: Task, noise: Noise) -> Draws:
         """Score the targets outside the context."""
-        assert task.y_target is not None and task.in_context is not None
+        y_target, in_context = task.all_points()
         x = self.embed.x(task.x_target)
-        y = self.embed.y(self.likelihood.encode(task.y_target, x.dtype))
-        r = self.aggregate(self.encoder(x, y), task.in_context)  # [B, H]
+        y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
+        r = self.aggregate(self.encoder(x, y), in_context)  # [B, H]
         raw = self.decoder(x, r[:, None])[None, None]  # [1, 1, B, T, raw]
-        log_likelihood = self.likelihood.log_prob(raw, task.y_target)
+        log_likelihood = self.likelihood.log_prob(raw, y_target)
         return Draws(log_likelihood, self.counted(task))
 
     def summarise(self, task: Task, noise: Noise) -> Tensor:

@@ -46,16 +46,16 @@ class DSVNP(NeuralProcess):
 
     def draws(self, task: Task, noise: Noise) -> Draws:
         """Draw z_G and z_* from their posteriors and score all points (Eq. 14, 15)."""
-        assert task.y_target is not None and task.in_context is not None
+        y_target, in_context = task.all_points()
         x = self.embed.x(task.x_target)
-        y = self.embed.y(self.likelihood.encode(task.y_target, x.dtype))
-        q_global, p_global = self.z_global(x, y, task.mask_target, task.in_context)
+        y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
+        q_global, p_global = self.z_global(x, y, task.mask_target, in_context)
         z_global = q_global.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         z_task = z_global[:, :, None]  # [K, B, 1, Z]
         q_local, p_local = self.local_posterior(z_task, x, y), self.local_prior(z_task, x)  # [K, B, T, Z]
         z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, Z]
         raw = self.decoder(x, z_task[:, None], z_local)  # [K, S, B, T, raw]
-        log_likelihood = self.likelihood.log_prob(raw, task.y_target)
+        log_likelihood = self.likelihood.log_prob(raw, y_target)
         return Draws(
             log_likelihood, self.counted(task), q_global, p_global, z_global, q_local, p_local, z_local
         )

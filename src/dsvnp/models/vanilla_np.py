@@ -36,13 +36,13 @@ class NP(NeuralProcess):
 
     def draws(self, task: Task, noise: Noise) -> Draws:
         """Draw z_G from q(z_G | T) and score all points (Eq. 6)."""
-        assert task.y_target is not None and task.in_context is not None
+        y_target, in_context = task.all_points()
         x = self.embed.x(task.x_target)
-        y = self.embed.y(self.likelihood.encode(task.y_target, x.dtype))
-        q, p = self.z_global(x, y, task.mask_target, task.in_context)
+        y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
+        q, p = self.z_global(x, y, task.mask_target, in_context)
         z = q.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         raw = self.decoder(x, z[:, None, :, None])  # [K, 1, B, T, raw]
-        log_likelihood = self.likelihood.log_prob(raw, task.y_target)
+        log_likelihood = self.likelihood.log_prob(raw, y_target)
         return Draws(log_likelihood, self.counted(task), q_global=q, p_global=p, z_global=z)
 
     def summarise(self, task: Task, noise: Noise) -> Tensor:
