@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -32,7 +33,8 @@ class NPRegressor(RegressorMixin, BaseNP):
         learning_rate: the largest; None is the recipe's.
         width: width of the networks; None is the recipe's.
         n_draws: latent draws of each replica in a prediction.
-        max_context: rows of a prediction's context, at most; None lets held-out rows choose.
+        max_context: rows of the fit that a prediction is made from, at most; None lets held-out rows choose. A context
+            of your own (`context=`, `condition`) is used whole.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
         random_state: an integer gives the same result each time.
         verbose: show progress.
@@ -158,6 +160,14 @@ class NPRegressor(RegressorMixin, BaseNP):
 
     def _ood(self, predictive: Predictive, rows: slice) -> Tensor:
         """ln of the epistemic variance as a part of the outputs' own variance, averaged over outputs."""
+        if predictive.shape[:2].numel() == 1 and rows.start == 0:
+            warnings.warn(
+                "ood_score is the same for every row: it measures how far draws and replicas differ, but one replica "
+                f"of {self.model} with n_draws={self.n_draws} gives a single answer; use more n_replicas, or a model "
+                "with a latent variable and more n_draws",
+                UserWarning,
+                stacklevel=4,
+            )
         unit = self.ensemble_.prior[1].clamp(min=1e-30)
         return (predictive.epistemic[0] / unit.square()).mean(-1).clamp(min=1e-30).log()
 
