@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dsvnp.estimators import NPClassifier, NPRegressor
-from dsvnp.estimators.base import BaseNP, pick_device
+from dsvnp.estimators.base import BaseNP
 from dsvnp.estimators.columns import Array, Columns
 from dsvnp.estimators.files import check_suffix, check_texts, read_table, write_table
 from dsvnp.estimators.plots import calibration_plot
@@ -44,9 +44,9 @@ def known_device(name: str) -> str:
     """The name of a device, or a line that says which there are."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
         raise ValueError(f"unknown device {name!r}; choose auto, cpu, cuda or cuda:1, cuda:2, …")
-    index = pick_device(name).index or 0
-    if name.startswith("cuda") and index >= torch.cuda.device_count():
-        raise ValueError(f"there is no device {name}; the last is cuda:{torch.cuda.device_count() - 1}")
+    count = torch.cuda.device_count()  # where there is none, whoever computes says so
+    if count and int(name.partition(":")[2] or 0) >= count:
+        raise ValueError(f"there is no device {name}; the last is cuda:{count - 1}")
     return name
 
 
