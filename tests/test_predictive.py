@@ -138,11 +138,27 @@ def test_mean_and_variance_are_torchs(gaussian):
     torch.testing.assert_close(gaussian.stddev, mixture(gaussian).variance.sqrt())
 
 
-def test_variance_splits_into_what_is_left_given_the_latents_and_what_they_explain(gaussian):
-    torch.testing.assert_close(gaussian.aleatoric, gaussian.scale.square().sum((0, 1)) / (K * S))
-    spread = gaussian.loc - gaussian.loc.mean((0, 1))
-    torch.testing.assert_close(gaussian.epistemic, spread.square().sum((0, 1)) / (K * S))
+def test_variance_splits_into_what_is_left_given_the_global_latent_and_what_it_explains(gaussian):
+    # The variance between z_G, unbiased by the draws within each, by analysis of variance.
+    total = gaussian.loc.var((0, 1), correction=0)
+    inside = torch.stack([gaussian.loc[k].var(0) for k in range(K)]).mean(0)
+    torch.testing.assert_close(gaussian.epistemic, (total - inside).clamp(min=0))
     torch.testing.assert_close(gaussian.aleatoric + gaussian.epistemic, gaussian.variance)
+    one = GaussianPredictive(
+        gaussian.loc[:, :1], gaussian.scale[:, :1]
+    )  # a single z_* each tells nothing of it
+    torch.testing.assert_close(one.aleatoric, one.scale.square().mean((0, 1)))
+    torch.testing.assert_close(one.epistemic, one.loc[:, 0].var(0, correction=0))
+
+
+def test_what_the_local_latent_varies_is_noise():
+    generator = torch.Generator().manual_seed(0)
+    local, across = 0.7, 0.3
+    noise = torch.randn(400, 50, 1, 1, 1, generator=generator, dtype=torch.float64)
+    loc = local * noise + across * torch.randn(400, 1, 1, 1, 1, generator=generator, dtype=torch.float64)
+    made = GaussianPredictive(loc, torch.full_like(loc, 0.1))
+    assert float(made.epistemic) == pytest.approx(across**2, rel=0.15)
+    assert float(made.aleatoric) == pytest.approx(local**2 + 0.01, rel=0.05)
 
 
 def test_a_single_component_has_no_epistemic_uncertainty(gaussian):
@@ -166,11 +182,11 @@ def test_class_probabilities_are_the_mean_over_draws(categorical):
 
 def test_class_entropy_splits_into_expected_entropy_and_mutual_information(categorical):
     torch.testing.assert_close(categorical.entropy(), Categorical(categorical.mean).entropy())
-    expected = Categorical(logits=categorical.log_probs).entropy().mean((0, 1))
-    torch.testing.assert_close(categorical.aleatoric, expected)
-    # I(y; z) = E_z KL[p(y | z) ‖ p(y)]
-    divergence = (categorical.log_probs.exp() * (categorical.log_probs - categorical.mean.log())).sum(-1)
-    torch.testing.assert_close(categorical.epistemic, divergence.mean((0, 1)))
+    given = categorical.log_probs.exp().mean(1)  # p(y | z_G), z_* averaged over
+    torch.testing.assert_close(categorical.aleatoric, Categorical(given).entropy().mean(0))
+    # I(y; z_G) = E KL[p(y | z_G) ‖ p(y)]
+    divergence = (given * (given.log() - categorical.mean.log())).sum(-1)
+    torch.testing.assert_close(categorical.epistemic, divergence.mean(0))
 
 
 def test_a_certain_class_has_no_entropy():

@@ -114,18 +114,21 @@ class GaussianPredictive(Predictive):
 
     @property
     def aleatoric(self) -> Tensor:
-        """E[Var(y | z)], [B, T, D]."""
-        return self.scale.square().mean((0, 1))
+        """E[Var(y | z_G)], [B, T, D]: the noise and, told by two or more draws of it, what z_* varies."""
+        return self.variance - self.epistemic
 
     @property
     def epistemic(self) -> Tensor:
-        """Var(E[y | z]), [B, T, D]."""
-        return self.loc.var((0, 1), correction=0)
+        """Var(E[y | z_G]), [B, T, D]: what knowing the function would take away.
+
+        The variance of all draws, less that within a draw of z_G; with one z_* each (S = 1) that cannot be told.
+        """
+        return (self.loc.var((0, 1), correction=0) - within(self.loc)).clamp(min=0)
 
     @property
     def variance(self) -> Tensor:
-        """Law of total variance: aleatoric + epistemic, [B, T, D]."""
-        return self.aleatoric + self.epistemic
+        """Law of total variance over all draws, [B, T, D]."""
+        return self.scale.square().mean((0, 1)) + self.loc.var((0, 1), correction=0)
 
     def component_log_prob(self, y: Tensor) -> Tensor:
         """Log-density of y under each component, [K, S, B, T]; a missing output (NaN) adds nothing."""
@@ -209,12 +212,12 @@ class CategoricalPredictive(Predictive):
 
     @property
     def aleatoric(self) -> Tensor:
-        """Expected entropy of a component, [B, T], in nats."""
-        return entropy_of(self.log_probs.exp()).mean((0, 1))
+        """Expected entropy given z_G, [B, T], in nats: z_* is averaged over before."""
+        return entropy_of(self.log_probs.exp().mean(1)).mean(0)
 
     @property
     def epistemic(self) -> Tensor:
-        """Mutual information between the label and the latents, [B, T], in nats."""
+        """Mutual information between the label and z_G, [B, T], in nats."""
         return self.entropy() - self.aleatoric
 
     def component_log_prob(self, y: Tensor) -> Tensor:
@@ -230,6 +233,11 @@ class CategoricalPredictive(Predictive):
         probs = _choose(self.log_probs, k, s).exp()
         flat = torch.multinomial(probs.flatten(0, 1), 1, generator=generator)
         return flat.unflatten(0, probs.shape[:2])
+
+
+def within(loc: Tensor) -> Tensor:
+    """Variance over draws of z_* within a draw of z_G, averaged over those, [B, T, D]; 0 where there is one each."""
+    return loc.var(1).mean(0) if loc.shape[1] > 1 else torch.zeros_like(loc[0, 0])
 
 
 def log_mean_exp(value: Tensor, dim: int | tuple[int, ...]) -> Tensor:

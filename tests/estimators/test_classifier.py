@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 from fitted import QUICK, classifier, labels
 from scipy.stats import entropy
 from sklearn.base import clone
@@ -11,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
 from dsvnp import MODELS, NPClassifier
+from dsvnp.estimators.remoteness import remoteness
 
 
 def test_it_tells_clusters_apart_by_name():
@@ -32,7 +34,12 @@ def test_probabilities_and_their_parts_add_up():
     np.testing.assert_allclose(fitted.log_prob(X, y), np.log(picked), rtol=1e-6)
     aleatoric, epistemic = fitted.uncertainty(X)
     np.testing.assert_allclose(aleatoric + epistemic, entropy(probs, axis=1), atol=1e-9)
-    np.testing.assert_allclose(fitted.ood_score(X), entropy(probs, axis=1), atol=1e-9)
+    inputs = fitted.ensemble_.replicas[0].inputs
+    x, known = (inputs.scaled(rows) for rows in (torch.from_numpy(X), fitted.context_[0]))
+    expected = entropy(probs, axis=1) + remoteness(x, known).numpy()
+    np.testing.assert_allclose(fitted.ood_score(X), expected, atol=1e-9)
+    for shift in (20.0, 500.0):  # however sure it is of a class there
+        assert fitted.ood_score(X + shift).min() > np.median(fitted.ood_score(X))
 
 
 def test_a_row_is_answered_alike_in_any_company():

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, mean_squared_error
 
 from dsvnp.estimators.correcting import Answer, fit_damping, fit_spread, fit_temperature
-from dsvnp.estimators.ensemble import fixed_noise
+from dsvnp.estimators.ensemble import dissent_of, draws_of, fixed_noise, mixture, sharpened
 from dsvnp.estimators.fitting import error_of, parts_of_table, parts_of_tables
 from dsvnp.estimators.recipe import Recipe, recipe_for
 from dsvnp.estimators.scaling import ClassScaling
@@ -111,14 +111,37 @@ def test_a_stretched_error_does_not_depend_on_the_stretch():
     assert float(first) == pytest.approx(float(best) - 0.5 * np.log(2 * np.pi) - 0.5)
 
 
+def test_a_sharpened_mixture_has_the_variance_of_its_own_error():
+    # Members err by a common and by an own part; v is what each errs by itself.
+    generator = torch.Generator().manual_seed(0)
+    common, own = 1.0, 0.4
+    truth = torch.randn(1, 1, 4000, 1, generator=generator)
+    means = common * torch.randn(1, 1, 4000, 1, generator=generator) + own * torch.randn(
+        5, 1, 4000, 1, generator=generator
+    )
+    v = common**2 + own**2 + 1  # their errors, and the noise of y
+    parts = [GaussianPredictive(mean[None, None], torch.full((1, 1, 1, 4000, 1), v**0.5)) for mean in means]
+    dissent = dissent_of(parts)
+    torch.testing.assert_close(dissent[0, :, 0], torch.from_numpy(means[:, 0, :, 0].numpy().var(0)))
+    made = mixture([sharpened(part, dissent) for part in parts])
+    error = (made.mean - truth[0]).square().mean()
+    assert float(made.variance.mean()) == pytest.approx(float(error), rel=0.03)
+    far = sharpened(parts[0], torch.full_like(dissent, 100.0))
+    torch.testing.assert_close(far.scale.square(), parts[0].scale.square() / 4)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_draws_of_a_prediction_come_in_pairs_of_opposite_sign(model):
     made = Recipe(model=model, width=8, dim_lat=4).make(2, 1, "gaussian")
-    noise = fixed_noise(made, 6, 0, torch.zeros(1))
+    noise = fixed_noise(made, (6, 2), 0, torch.zeros(1))
     for name, value in noise.items():
         assert value.shape[0] == 6
         torch.testing.assert_close(value[3:], 1 - value[:3] if name.startswith("dropout") else -value[:3])
-    assert all(value.shape[-2] == 1 for name, value in noise.items() if name == "local")
+    assert all(
+        value.shape[1] == 2 and value.shape[-2] == 1 for name, value in noise.items() if name == "local"
+    )
+    assert draws_of(made, 7) == ((4, 2) if model == "dsvnp" else (7, 1))
+    assert draws_of(made, 1) == (1, 1)
 
 
 def test_the_summary_measures_each_row_by_the_replica_that_had_not_seen_it():

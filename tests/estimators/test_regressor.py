@@ -81,13 +81,17 @@ def test_the_prediction_is_the_mixture_of_all_replicas():
         replica.predict(fitted.context_, torch.from_numpy(X), fitted.n_draws, fitted.noise_seed_)
         for replica in fitted.ensemble_.replicas
     ]
-    loc, scale = (np.concatenate([getattr(p, n)[:, 0, 0].numpy() for p in parts]) for n in ("loc", "scale"))
+    loc, scale = (np.concatenate([getattr(p, n)[:, :, 0].numpy() for p in parts]) for n in ("loc", "scale"))
+    between = loc.reshape(2, -1, *loc.shape[1:]).mean((1, 2)).var(0)  # of the two replicas' means
+    scale = np.sqrt(np.maximum(scale**2 - 2 * between, scale**2 / 4))
+    within = loc.var(1, ddof=1).mean(0)  # of the two draws of z_* for each z_G
+    loc, scale = (array.reshape(-1, *array.shape[2:]) for array in (loc, scale))
     mean, std = fitted.predict(X, return_std=True)
     np.testing.assert_allclose(mean, loc.mean(0))
     np.testing.assert_allclose(std**2, (scale**2).mean(0) + loc.var(0))
     aleatoric, epistemic = fitted.uncertainty(X)
     np.testing.assert_allclose(aleatoric + epistemic, std**2)
-    np.testing.assert_allclose(epistemic, loc.var(0))
+    np.testing.assert_allclose(epistemic, np.maximum(loc.var(0) - within, 0))
     density = norm(loc, scale).pdf(Y).prod(-1).mean(0)
     np.testing.assert_allclose(fitted.log_prob(X, Y), np.log(density), rtol=1e-9)
     quantiles = fitted.predict_quantiles(X, [0.2, 0.7])

@@ -86,8 +86,8 @@ def test_what_cannot_be_used_is_refused_with_a_reason(tmp_path):
         NPClassifier.load(path)
     with pytest.raises(ValueError, match="holds no estimator"):
         NPRegressor.load(tmp_path)
-    (path / "estimator.json").write_text(json.dumps({**record, "version": 2, "dsvnp": "9.0"}))
-    with pytest.raises(ValueError, match=r"written by dsvnp 9\.0 in format 2.*up to 1: upgrade it"):
+    (path / "estimator.json").write_text(json.dumps({**record, "version": 3, "dsvnp": "9.0"}))
+    with pytest.raises(ValueError, match=r"written by dsvnp 9\.0 in format 3.*up to 2: upgrade it"):
         NPRegressor.load(path)
     (path / "estimator.json").write_text(json.dumps({**record, "format": "other"}))
     with pytest.raises(ValueError, match="is no estimator's"):

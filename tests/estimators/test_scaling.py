@@ -36,19 +36,41 @@ def test_flags_are_scaled_by_their_deviation_and_constants_are_left():
 def test_the_linear_part_is_ridge_with_its_strength_by_leave_one_out():
     x = rows(80, 6)
     y = x @ rows(6, 2, seed=1) + rows(80, 2, seed=2) * torch.tensor([0.1, 3.0]) + 10
-    scaling = OutputScaling.fit(x, y)
+    features = torch.cat([torch.zeros_like(x), x], 1)
+    scaling = OutputScaling.fit(features, y)
     for column in range(2):
         target = y[:, column].numpy()
         ridge = RidgeCV(ALPHAS).fit(x.numpy(), (target - target.mean()) / target.std())
         expected = ridge.predict(x.numpy()) * target.std() + target.mean()
-        np.testing.assert_allclose(scaling.linear(x)[:, column].numpy(), expected, rtol=1e-8)
-    residual = scaling.transform(x, y)
+        np.testing.assert_allclose(scaling.linear(features)[:, column].numpy(), expected, rtol=1e-8)
+    residual = scaling.transform(features, y)
     np.testing.assert_allclose(residual.square().mean(0).numpy(), 1, rtol=1e-9)
 
 
+def test_the_linear_part_reads_inputs_as_they_are_or_squashed_as_suits_each_output():
+    x = (1.5 * rows(400, 1)).exp()  # a long tail
+    inputs = InputScaling.fit(x)
+    squashed, plain = inputs.both(x).chunk(2, 1)
+    torch.testing.assert_close(squashed, inputs.transform(x))
+    torch.testing.assert_close(plain, (x - inputs.centre) / inputs.spread)
+    y = torch.cat([2 * x, 3 * squashed], 1) + 0.01 * rows(400, 2, seed=1)
+    scaling = OutputScaling.fit(inputs.both(x), y)
+    assert (scaling.weight == 0).tolist() == [[True, False], [False, True]]
+    far = torch.tensor([[1e3]], dtype=torch.float64)
+    assert float(scaling.linear(inputs.both(far))[0, 0]) == pytest.approx(2e3, rel=1e-3)
+    assert float(scaling.linear(inputs.both(far))[0, 1]) == pytest.approx(3 * LIMIT, rel=1e-2)
+
+
+def test_weights_of_a_first_file_are_of_squashed_inputs():
+    x = rows(5, 2)
+    one = torch.ones(1, dtype=torch.float64)
+    old = OutputScaling(one.expand(2, 1), one, one, one, one, one)
+    torch.testing.assert_close(old.linear(torch.cat([x, 9 * x], 1)), x.sum(1, keepdim=True) + 1)
+
+
 def test_missing_outputs_are_left_out_of_the_fit():
-    x = rows(60, 3)
-    y = x @ rows(3, 2, seed=1) + 0.1 * rows(60, 2, seed=2)
+    x = rows(60, 4)
+    y = x[:, 1:] @ rows(3, 2, seed=1) + 0.1 * rows(60, 2, seed=2)
     holes = y.clone()
     holes[:20, 0] = torch.nan
     alone = OutputScaling.fit(x[20:], y[20:, :1])
@@ -69,7 +91,7 @@ def test_a_constant_and_an_exactly_linear_output_keep_a_finite_scale(unit):
 
 
 def test_a_prediction_of_residuals_comes_back_in_units_and_corrected():
-    x = rows(40, 2)
+    x = rows(40, 2)  # of one input, squashed and not
     scaling = OutputScaling.fit(x, 100 * x[:, :1] + 5 * rows(40, 1, seed=3))
     loc, sigma = rows(3, 1, 1, 40, 1, seed=4), rows(3, 1, 1, 40, 1, seed=5).exp()
     plain = scaling.inverse(x, GaussianPredictive(loc, sigma))

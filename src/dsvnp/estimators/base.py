@@ -39,8 +39,8 @@ class Uncertainty(NamedTuple):
     """The two parts of a prediction's uncertainty.
 
     Attributes:
-        aleatoric: what is left when the latents are known: noise.
-        epistemic: what is due to not knowing them: more data would lower it.
+        aleatoric: what is left when the function (z_G, and which replica is right) is known: noise, z_* included.
+        epistemic: what is due to not knowing it: more data would lower it.
     """
 
     aleatoric: Any

@@ -16,6 +16,7 @@ from torch import Tensor
 from dsvnp.estimators.base import BaseNP, Uncertainty
 from dsvnp.estimators.checks import check_lengths
 from dsvnp.estimators.columns import answer, names_of, values_of
+from dsvnp.estimators.remoteness import remoteness
 from dsvnp.predictive import Predictive
 
 
@@ -62,6 +63,18 @@ class NPClassifier(ClassifierMixin, BaseNP):
         parts = self._ask(X, lambda p, _: (p.aleatoric[0], p.epistemic[0]), context)
         names = ("aleatoric", "epistemic")
         return Uncertainty(*(answer(part, X, [name]) for part, name in zip(parts, names, strict=True)))
+
+    def ood_score(self, X: Any, context: Any = None) -> Any:
+        """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning.
+
+        The entropy of the predicted class (Sec. 4.4), and the distance to the nearest context row where that is
+        unusual: far from all it has seen, a network is sure of itself for no reason.
+        """
+        (entropy,) = self._ask(X, self._ood, context)
+        x, (known, _) = self._question(X, context)
+        inputs = self.ensemble_.replicas[0].inputs
+        x, known = (inputs.scaled(rows.to(inputs.centre.device)) for rows in (x, known))
+        return answer(entropy + remoteness(x, known).cpu().numpy(), X, ["ood_score"])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; rows without a label are left out."""

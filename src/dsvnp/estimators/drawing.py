@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from dsvnp.estimators.base import BaseNP
-from dsvnp.estimators.ensemble import draw_of, fixed_noise, mixture
+from dsvnp.estimators.ensemble import dissent_of, draw_of, draws_of, fixed_noise, mixture, sharpened
 from dsvnp.predictive import GaussianPredictive
 
 
@@ -26,13 +26,14 @@ def sample(estimator: BaseNP, X: Any, num_samples: int, random_state: Any, conte
     ensemble, rng = estimator.ensemble_, check_random_state(random_state)
     members = rng.randint(len(ensemble.replicas), size=num_samples)
     out = np.empty((num_samples, len(x), 1 if estimator.kind == "classifier" else estimator._dim_y))
+    draws = estimator.n_draws, estimator.noise_seed_
+    dissent = dissent_of([replica.predict(rows, x, *draws) for replica in ensemble.replicas])
     for member, replica in enumerate(ensemble.replicas):
         wanted = np.flatnonzero(members == member)
         generator = torch.Generator(replica.device).manual_seed(int(rng.randint(2**31 - 1)))
         for start in range(0, len(wanted), 16):  # few at a time: each draw is as large as the table
             some = wanted[start : start + 16]
-            task = replica.task(rows, x)
-            predictive = replica.answer(task, len(some), generator=generator)
+            predictive = sharpened(replica.answer(rows, x, (len(some), 1), generator=generator), dissent)
             for index, draw in enumerate(some):
                 # A model without latents has one component, whatever number of draws is asked for.
                 one = draw_of(predictive, index % predictive.shape[0])
@@ -49,10 +50,10 @@ def covariance(estimator: BaseNP, X: Any, variance: NDArray[Any], context: Any) 
     x, rows = estimator._question(X, context)
     parts = []
     for replica in estimator.ensemble_.replicas:
-        task = replica.task(rows, x)
-        noise = fixed_noise(replica.model, estimator.n_draws, estimator.noise_seed_, task.x_target)
+        draws = draws_of(replica.model, estimator.n_draws)
+        noise = fixed_noise(replica.model, draws, estimator.noise_seed_, like=replica.inputs.centre)
         noise = {name: torch.zeros_like(value) if name == "local" else value for name, value in noise.items()}
-        parts.append(replica.answer(task, estimator.n_draws, noise=noise))
+        parts.append(replica.answer(rows, x, draws, noise=noise))
     joint = mixture(parts)
     assert isinstance(joint, GaussianPredictive)
     loc = joint.loc.flatten(0, 1)[:, 0].cpu().numpy()  # [I, rows, outputs]

@@ -56,25 +56,26 @@ class Replica:
 
     def linear(self, x: Tensor) -> Tensor:
         """The linear part alone of rows in the user's units, [T, D]; of no column for classes."""
-        return self.outputs.linear(self.inputs.transform(x.to(self.device)))
+        return self.outputs.linear(self.inputs.both(x.to(self.device)))
 
     def predict(self, context: Pair, x: Tensor, num_draws: int, seed: int) -> Predictive:
         """Predict rows x [T, D] from context rows, all in the user's units; latent draws are the same for every row."""
-        task = self.task(context, x)
-        noise = fixed_noise(self.model, num_draws, seed, task.x_target)
-        return self.answer(task, num_draws, noise=noise)
+        draws = draws_of(self.model, num_draws)
+        return self.answer(
+            context, x, draws, noise=fixed_noise(self.model, draws, seed, like=self.inputs.centre)
+        )
 
-    def task(self, context: Pair, x: Tensor) -> Task:
-        """A task of one context and the rows asked for, as the model reads them."""
-        x_context = self.inputs.transform(context[0].to(self.device))
-        y_context = self.outputs.transform(x_context, context[1].to(self.device))
-        x_target = self.inputs.transform(x.to(self.device))
-        return Task.from_sets(x_context[None], y_context[None], x_target[None])
-
-    def answer(self, task: Task, num_draws: int, **options: Any) -> Predictive:
-        """The model's prediction of a task, in the user's units."""
-        predictive = self.model.predict(task, num_draws, validate=False, **options)
-        return self.outputs.inverse(task.x_target, predictive)
+    def answer(self, context: Pair, x: Tensor, draws: tuple[int, int], **options: Any) -> Predictive:
+        """Predict rows likewise, with so many draws of z_G and of each z_*, and options of the model's `predict`."""
+        x_context, y_context = (column.to(self.device) for column in context)
+        x = x.to(self.device)
+        task = Task.from_sets(
+            self.inputs.transform(x_context)[None],
+            self.outputs.transform(self.inputs.both(x_context), y_context)[None],
+            self.inputs.transform(x)[None],
+        )
+        predictive = self.model.predict(task, *draws, validate=False, **options)
+        return self.outputs.inverse(self.inputs.both(x), predictive)
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,10 @@ class Ensemble:
         return self.replicas[0].device
 
     def predict(self, context: Pair, x: Tensor, num_draws: int, seed: int) -> Predictive:
-        """The equal-weight mixture of all members' predictions of rows x [T, D]."""
-        return mixture([replica.predict(context, x, num_draws, seed) for replica in self.replicas])
+        """The equal-weight mixture of all members' predictions of rows x [T, D], each sharpened by their accord."""
+        parts = [replica.predict(context, x, num_draws, seed) for replica in self.replicas]
+        dissent = dissent_of(parts)
+        return mixture([sharpened(part, dissent) for part in parts])
 
     def baselines(self, x: Tensor) -> dict[str, Predictive]:
         """What anybody could have said of rows x: the mean predictor, and ridge where outputs are numbers."""
@@ -112,18 +115,42 @@ class Ensemble:
         return out
 
 
-def fixed_noise(model: NeuralProcess, num_draws: int, seed: int, like: Tensor) -> dict[str, Tensor]:
-    """Noise of a prediction, the same for every row; draws in pairs of opposite sign, which cancel in a mean.
+def draws_of(model: NeuralProcess, num_draws: int) -> tuple[int, int]:
+    """How many draws of z_G and of each z_* a number of draws is: two of z_* tell what it varies from what z_G does."""
+    has_local = "local" in model.noise_shapes(1, 1, 1, 1, shared=True)
+    return ((num_draws + 1) // 2, 2) if has_local and num_draws > 1 else (num_draws, 1)
+
+
+def fixed_noise(model: NeuralProcess, draws: tuple[int, int], seed: int, like: Tensor) -> dict[str, Tensor]:
+    """Noise of a prediction, the same for every row; draws of z_G in pairs of opposite sign, which cancel in a mean.
 
     Drawn on the CPU: a saved estimator answers alike on every device.
     """
     generator = torch.Generator().manual_seed(seed)
-    shapes = model.noise_shapes(1, 1, (num_draws + 1) // 2, 1, shared=True)
+    shapes = model.noise_shapes(1, 1, (draws[0] + 1) // 2, draws[1], shared=True)
     half = draw_noise(shapes, torch.empty(0, dtype=like.dtype), generator)
     return {
-        name: torch.cat([value, 1 - value if is_uniform(name) else -value])[:num_draws].to(like.device)
+        name: torch.cat([value, 1 - value if is_uniform(name) else -value])[: draws[0]].to(like.device)
         for name, value in half.items()
     }
+
+
+def dissent_of(parts: Sequence[Predictive]) -> Tensor:
+    """How far members differ: the variance of their means, [1, T, D]."""
+    return torch.stack([part.mean for part in parts]).var(0, correction=0)
+
+
+def sharpened(part: Predictive, dissent: Tensor) -> Predictive:
+    """A member's prediction with the spread that it needs in the mixture.
+
+    Held-out rows set a member's variance v to its own squared error. The mean of the members errs less, by just their
+    dissent d, since y − f is (y − f̄) + (f̄ − f); but the mixture's variance is larger than theirs by d. With v − 2 d for
+    each member the mixture has v − d. At most three quarters of v are taken away: far from the data d is large.
+    """
+    if not isinstance(part, GaussianPredictive):
+        return part
+    variance = part.scale.square()
+    return GaussianPredictive(part.loc, (variance - 2 * dissent).clamp(min=variance / 4).sqrt())
 
 
 def mixture(parts: Sequence[Predictive]) -> Predictive:

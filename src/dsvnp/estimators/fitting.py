@@ -53,7 +53,7 @@ class Part:
         inputs = InputScaling.fit(x)
         if not y.is_floating_point():
             return inputs, ClassScaling(torch.ones(1, dtype=torch.float64))
-        return inputs, OutputScaling.fit(inputs.transform(x), y, linear)
+        return inputs, OutputScaling.fit(inputs.both(x), y, linear)
 
 
 def parts_of_table(x: Tensor, y: Tensor, num: int, seed: int) -> list[Part]:
@@ -144,9 +144,8 @@ def fit_ensemble(
 
 def _scaled(table: Pair, inputs: InputScaling, outputs: Outputs) -> Pair:
     """A table as the network reads it in training, in float32; labels stay whole numbers."""
-    x = inputs.transform(table[0])
-    y = outputs.transform(x, table[1])
-    return x.float(), y.float() if y.is_floating_point() else y
+    y = outputs.transform(inputs.both(table[0]), table[1])
+    return inputs.transform(table[0]).float(), y.float() if y.is_floating_point() else y
 
 
 def _held_out_error(replica: Replica, part: Part, seed: int) -> Tensor:

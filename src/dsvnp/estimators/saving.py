@@ -29,7 +29,7 @@ from dsvnp.estimators.recipe import Recipe
 from dsvnp.estimators.regressor import NPRegressor
 from dsvnp.estimators.scaling import ClassScaling, InputScaling, OutputScaling
 
-FORMAT, VERSION = "dsvnp-estimator", 1
+FORMAT, VERSION = "dsvnp-estimator", 2
 RECORD, TENSORS = "estimator.json", "tensors.safetensors"
 KINDS: dict[str, type[BaseNP]] = {kind.kind: kind for kind in (NPRegressor, NPClassifier)}
 

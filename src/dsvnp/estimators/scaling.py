@@ -1,7 +1,8 @@
 """Scaling: between a user's units and what a network likes, fitted on training rows only.
 
-Inputs are centred, scaled by a spread that outliers do not move, and squashed far out; outputs become what a linear
-model leaves over, in unit variance. Both go back exactly.
+Inputs are centred and scaled by a spread that outliers do not move; the network reads them squashed far out. Outputs
+become what a linear model leaves over, in unit variance; it reads inputs as they are or squashed, whichever suits rows
+that it was not fitted to. Both go back exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LIMIT = 4.0  # scaled inputs lie within ± this: far away a network's ramps are 
 
 @dataclass(frozen=True)
 class InputScaling:
-    """x → squash((x − centre) / spread), for each column.
+    """x → z = (x − centre) / spread → squash(z), for each column.
 
     Attributes:
         centre: median of each column, [D].
@@ -44,10 +45,18 @@ class InputScaling:
         constant = spread <= 1e-12 * centre.abs()
         return cls(centre, torch.where(constant, 1.0, spread))
 
+    def scaled(self, x: Tensor) -> Tensor:
+        """Rows z [..., D], not squashed."""
+        return ((x - self.centre) / self.spread).clamp(-1e6, 1e6)
+
     def transform(self, x: Tensor) -> Tensor:
         """Rows [..., D] as the network reads them."""
-        z = ((x - self.centre) / self.spread).clamp(-1e6, 1e6)
+        z = self.scaled(x)
         return z / (1 + (z / LIMIT).square()).sqrt()
+
+    def both(self, x: Tensor) -> Tensor:
+        """Rows squashed and not, side by side, [..., 2 D]: what the linear part chooses from."""
+        return torch.cat([self.transform(x), self.scaled(x)], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ class OutputScaling:
     stretch · σ^power, where a power of 0 makes the noise the same everywhere.
 
     Attributes:
-        weight: of the linear part, of scaled inputs, [D_x, D_y].
+        weight: of the linear part, of `InputScaling.both`; for each output one half of it is zero, [2 D_x, D_y].
         bias: of the linear part, [D_y].
         scale: standard deviation of what it leaves over, [D_y].
         damping: how much of a predicted residual is believed, 0 to 1, [D_y].
@@ -75,10 +84,10 @@ class OutputScaling:
 
     @classmethod
     def fit(cls, x: Tensor, y: Tensor, linear: bool = True) -> OutputScaling:
-        """Fit to scaled inputs [N, D_x] and outputs [N, D_y]; NaN is missing. Strengths by leave-one-out.
+        """Fit to inputs [N, 2 D_x], see `InputScaling.both`, and outputs [N, D_y]; NaN is missing.
 
         Args:
-            x: scaled inputs.
+            x: inputs.
             y: outputs in the user's units.
             linear: False leaves the inputs out: the linear part is the mean.
         """
@@ -91,18 +100,19 @@ class OutputScaling:
             rows = known[:, group].all(1)
             if linear and int(rows.sum()) > 3:
                 target = (y[rows][:, group] - bias[group]) / torch.where(constant, 1.0, spread)[group]
-                ridge = RidgeCV(ALPHAS, alpha_per_target=True).fit(x[rows].numpy(), target.numpy())
-                coef = torch.from_numpy(ridge.coef_).reshape(len(group), -1)  # one target: [D_x] alone
-                weight[:, group] = coef.T * spread[group]
-                bias[group] += torch.as_tensor(ridge.intercept_) * spread[group]
+                coef, intercept = best_ridge(x[rows], target)
+                weight[:, group] = coef * spread[group]
+                bias[group] += intercept * spread[group]
         left = (y - bias - x @ weight).square().nanmean(0).sqrt()
         # Where nothing but rounding is left, a thousandth of the output's own spread is the unit.
         scale, one = torch.where(constant, 1.0, left.maximum(1e-3 * spread)), torch.ones_like(bias)
         return cls(weight, bias, scale, damping=one, stretch=one.clone(), power=one.clone())
 
     def linear(self, x: Tensor) -> Tensor:
-        """The linear part for scaled inputs [..., D_x], in the user's units."""
-        return x @ self.weight + self.bias
+        """The linear part for inputs [..., 2 D_x], in the user's units."""
+        return (
+            x[..., : len(self.weight)] @ self.weight + self.bias
+        )  # files of version 1 read squashed inputs alone
 
     def transform(self, x: Tensor, y: Tensor) -> Tensor:
         """Residuals of y in unit variance."""
@@ -113,6 +123,30 @@ class OutputScaling:
         assert isinstance(predictive, GaussianPredictive)
         sigma = self.stretch * predictive.scale.pow(self.power)
         return GaussianPredictive(predictive.loc * self.damping, sigma).affine(self.linear(x), self.scale)
+
+
+def best_ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Ridge of squashed inputs or of inputs as they are, whichever errs less when rows are left out, for each output.
+
+    Args:
+        x: both kinds of inputs side by side, [N, 2 D_x].
+        y: outputs in unit variance, [N, D_y].
+
+    Returns:
+        Coefficients [2 D_x, D_y], those of the other kind zero, and intercepts [D_y].
+    """
+    num, outputs = x.shape[1] // 2, y.shape[1]
+    halves = [slice(0, num), slice(num, 2 * num)]
+    made = [RidgeCV(ALPHAS, alpha_per_target=True).fit(x[:, half].numpy(), y.numpy()) for half in halves]
+    scores, intercepts = (
+        torch.stack([torch.as_tensor(getattr(ridge, name)).reshape(-1).expand(outputs) for ridge in made])
+        for name in ("best_score_", "intercept_")
+    )
+    plain = scores[1] >= scores[0]
+    coef = torch.zeros(2 * num, outputs, dtype=x.dtype)
+    for half, ridge, chosen in zip(halves, made, (~plain, plain), strict=True):
+        coef[half] = torch.from_numpy(ridge.coef_).reshape(outputs, num).T * chosen
+    return coef, torch.where(plain, intercepts[1], intercepts[0])
 
 
 @dataclass(frozen=True)
