@@ -1,12 +1,51 @@
-"""What both kinds of estimator share: an answer that says nothing is said to."""
+"""What both kinds of estimator share: members that break are left out, and answers that say nothing are said to."""
 
 import warnings
 
 import numpy as np
 import pytest
-from fitted import QUICK, table
+import torch
+from fitted import QUICK, labels, table
 
-from dsvnp import NPRegressor
+from dsvnp import NPClassifier, NPRegressor
+from dsvnp.estimators.fitting import parts_of_table
+from dsvnp.estimators.recipe import Recipe
+
+
+@pytest.mark.parametrize("steps", [1, 30])
+@pytest.mark.parametrize("kind", [NPRegressor, NPClassifier])
+def test_a_fit_that_broke_down_altogether_is_an_error(kind, steps):
+    rows = table(rows=40) if kind is NPRegressor else labels(rows=40)
+    broken = kind(**{**QUICK, "max_steps": steps, "learning_rate": 1e30})
+    with pytest.raises(
+        ValueError, match=r"in all 2 replicas: .* at a learning rate of 1e\+30; choose a lower"
+    ):
+        broken.fit(*rows)
+    assert not hasattr(broken, "ensemble_")
+
+
+def test_a_member_that_broke_is_left_out(monkeypatch):
+    X, Y = table(rows=40)
+    settings = Recipe.settings
+    rates = {"learning_rate": (1e-2, 1e30, 1e-2)}
+
+    def uneven(self, device):
+        return settings(Recipe(**{**vars(self), **rates}), device)
+
+    monkeypatch.setattr(Recipe, "settings", uneven)
+    with pytest.warns(RuntimeWarning, match="1 of 3 replicas are left out") as caught:
+        fitted = NPRegressor(**{**QUICK, "max_steps": 8, "n_replicas": 3}).fit(X, Y)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert len(fitted.ensemble_.replicas) == 2
+    assert np.isfinite(fitted.predict(X, return_std=True)).all()
+    # The members that are left are those that learned with the rate of the others, each with its own fold.
+    rates["learning_rate"] = 1e-2
+    whole = NPRegressor(**{**QUICK, "max_steps": 8, "n_replicas": 3}).fit(X, Y)
+    for left, row in zip(fitted.ensemble_.replicas, (0, 2), strict=True):
+        for name, value in left.model.state_dict().items():
+            assert torch.equal(value, whole.ensemble_.replicas[row].model.state_dict()[name])
+    parts = parts_of_table(torch.from_numpy(X), torch.from_numpy(Y), 3, fitted.noise_seed_)
+    assert len(fitted.ensemble_.calibration) == sum(parts[row].questions[0].y.numel() for row in (0, 2))
 
 
 @pytest.mark.parametrize("model", ["cnp", "nn"])

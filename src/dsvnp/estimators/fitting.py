@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -138,8 +139,30 @@ def fit_ensemble(
         return torch.stack([_held_out_error(replica(row, False), parts[row], seed) for row in rows])
 
     train(fleet, validation=validate, reporter=reporter)
-    trained = [replica(row, True) for row in range(len(parts))]
+    kept = _unbroken(fleet)
+    trained = [replica(row, True) for row in kept]
+    parts = [parts[row] for row in kept]
     return _finish(trained, parts, seed, _context_sizes(parts, one_table, max_context))
+
+
+def _unbroken(fleet: Fleet) -> list[int]:
+    """Replicas that are of use: the loss of the others was not finite, or no validation of theirs was."""
+    stopped, best = (fleet.state[name].cpu() for name in ("stop_step", "best_metric"))
+    kept = torch.nonzero((stopped < 0) & best.isfinite()).flatten().tolist()
+    number, rate = len(stopped), fleet.settings.learning_rate
+    if not kept:
+        raise ValueError(
+            f"training broke down in all {number} replicas: their loss was not finite, at a learning rate of {rate}; "
+            "choose a lower learning_rate, and look for extreme values in X and y"
+        )
+    if len(kept) < number:
+        warnings.warn(
+            f"{number - len(kept)} of {number} replicas are left out: their loss was not finite, at a learning rate of "
+            f"{rate}; a lower learning_rate may help",
+            RuntimeWarning,
+            stacklevel=5,  # at the caller of `fit`
+        )
+    return kept
 
 
 def _scaled(table: Pair, inputs: InputScaling, outputs: Outputs) -> Pair:
