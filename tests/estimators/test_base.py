@@ -48,10 +48,10 @@ def test_a_member_that_broke_is_left_out(monkeypatch):
     assert len(fitted.ensemble_.calibration) == sum(parts[row].questions[0].y.numel() for row in (0, 2))
 
 
-@pytest.mark.parametrize("model", ["cnp", "nn"])
-def test_a_single_answer_has_no_score_of_strangeness(model):
+@pytest.mark.parametrize(("model", "draws"), [("cnp", 4), ("nn", 4), ("dsvnp", 1)])
+def test_a_single_answer_has_no_score_of_strangeness(model, draws):
     X, Y = table(rows=40)
-    quick = {**QUICK, "max_steps": 3}
+    quick = {**QUICK, "max_steps": 3, "n_draws": draws}
     one = NPRegressor(model, **{**quick, "n_replicas": 1}).fit(X, Y)
     with pytest.warns(
         UserWarning, match="ood_score is the same for every row.*use more n_replicas"

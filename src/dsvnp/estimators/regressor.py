@@ -160,7 +160,7 @@ class NPRegressor(RegressorMixin, BaseNP):
 
     def _ood(self, predictive: Predictive, rows: slice) -> Tensor:
         """ln of the epistemic variance as a part of the outputs' own variance, averaged over outputs."""
-        if predictive.shape[:2].numel() == 1 and rows.start == 0:
+        if predictive.shape[0] == 1 and rows.start == 0:
             warnings.warn(
                 "ood_score is the same for every row: it measures how far draws and replicas differ, but one replica "
                 f"of {self.model} with n_draws={self.n_draws} gives a single answer; use more n_replicas, or a model "
