@@ -151,7 +151,7 @@ def test_the_summary_measures_each_row_by_the_replica_that_had_not_seen_it():
     assert list(summary) == ["neural process", "mean predictor", "ridge"]
     parts = parts_of_table(X, Y, 2, fitted.noise_seed_)
     mean = [
-        replica.predict(q.context_of(fitted.ensemble_.num_context), q.x, 16, fitted.noise_seed_).mean[0]
+        replica.predict(q.context_of(fitted.ensemble_.num_context), q.x, (16, 1), fitted.noise_seed_).mean[0]
         for replica, part in zip(fitted.ensemble_.replicas, parts, strict=True)
         for q in part.questions
     ]

@@ -78,7 +78,7 @@ def test_the_prediction_is_the_mixture_of_all_replicas():
     X, Y = table(rows=6)
     fitted = regressor(2)
     parts = [
-        replica.predict(fitted.context_, torch.from_numpy(X), fitted.n_draws, fitted.noise_seed_)
+        replica.predict(fitted.context_, torch.from_numpy(X), (fitted.n_draws // 2, 2), fitted.noise_seed_)
         for replica in fitted.ensemble_.replicas
     ]
     loc, scale = (np.concatenate([getattr(p, n)[:, :, 0].numpy() for p in parts]) for n in ("loc", "scale"))

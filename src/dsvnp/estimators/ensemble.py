@@ -58,9 +58,8 @@ class Replica:
         """The linear part alone of rows in the user's units, [T, D]; of no column for classes."""
         return self.outputs.linear(self.inputs.both(x.to(self.device)))
 
-    def predict(self, context: Pair, x: Tensor, num_draws: int, seed: int) -> Predictive:
+    def predict(self, context: Pair, x: Tensor, draws: tuple[int, int], seed: int) -> Predictive:
         """Predict rows x [T, D] from context rows, all in the user's units; latent draws are the same for every row."""
-        draws = draws_of(self.model, num_draws)
         return self.answer(
             context, x, draws, noise=fixed_noise(self.model, draws, seed, like=self.inputs.centre)
         )
@@ -101,7 +100,8 @@ class Ensemble:
 
     def predict(self, context: Pair, x: Tensor, num_draws: int, seed: int) -> Predictive:
         """The equal-weight mixture of all members' predictions of rows x [T, D], each sharpened by their accord."""
-        parts = [replica.predict(context, x, num_draws, seed) for replica in self.replicas]
+        draws = draws_of(self.replicas[0].model, num_draws)
+        parts = [replica.predict(context, x, draws, seed) for replica in self.replicas]
         dissent = dissent_of(parts)
         return mixture([sharpened(part, dissent) for part in parts])
 

@@ -176,7 +176,7 @@ def _held_out_error(replica: Replica, part: Part, seed: int) -> Tensor:
     errors = []
     for question in part.questions:
         y = question.y[:MOST_ROWS].to(replica.device)
-        answer = replica.predict(question.context_of(CONTEXTS[1]), question.x[:MOST_ROWS], 4, seed)
+        answer = replica.predict(question.context_of(CONTEXTS[1]), question.x[:MOST_ROWS], (4, 1), seed)
         errors.append(error_of(answer, y))
     return torch.stack(errors).mean()
 
@@ -208,7 +208,9 @@ def _finish(
 
     def held_out(size: int) -> list[Answer]:
         return [
-            Answer(replica.predict(q.context_of(size), q.x, 16, seed), replica, q.x, q.y.to(replica.device))
+            Answer(
+                replica.predict(q.context_of(size), q.x, (16, 1), seed), replica, q.x, q.y.to(replica.device)
+            )
             for replica, part in zip(replicas, parts, strict=True)
             for q in part.questions
         ]
