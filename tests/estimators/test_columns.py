@@ -89,12 +89,14 @@ def test_words_for_nothing_are_categories_and_missing_cells_are_not():
     assert Encoding.fit(Columns.of(frame)).categories == (("", "<NA>", "NaT", "none"),)
 
 
-def test_a_column_without_any_known_category_is_refused():
+def test_a_row_of_an_unknown_category_is_zeros_alone_as_among_others():
     encoding = Encoding.fit(Columns.of(pd.DataFrame({"c": ["x", "y"]})))
-    with pytest.raises(
-        ValueError, match=r"column 'c' .* any of 2 row\(s\): got an empty cell, 'z', known are 'x', 'y'"
-    ):
-        encoding.transform(Columns.of(pd.DataFrame({"c": ["z", None]})))
+    with pytest.warns(UserWarning, match=r"column 'c': an empty cell, 'z' was not there .* \(2 of 2 rows\)"):
+        alone = encoding.transform(Columns.of(pd.DataFrame({"c": ["z", None]})))
+    with pytest.warns(UserWarning, match=r"\(2 of 3 rows\)"):
+        among = encoding.transform(Columns.of(pd.DataFrame({"c": ["z", None, "y"]})))
+    assert (alone == 0).all()
+    np.testing.assert_array_equal(among[:2], alone)
 
 
 def test_some_rows_keep_their_places():

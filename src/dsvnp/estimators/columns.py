@@ -197,7 +197,10 @@ def is_missing(cell: Any) -> bool:
 
 
 def _known_texts(name: str, values: Array, categories: Sequence[str]) -> Array:
-    """Texts of a column of categories; what was not there in training is said, and refused if it is all there is."""
+    """Texts of a column of categories; what was not there in training is said, and refused nowhere.
+
+    A row must be answered alike in any company, so that a table of such rows is no worse than one among others.
+    """
     texts = texts_of(values, categories)
     known = set(categories)
     strange = [text for text in texts if text not in known]
@@ -205,15 +208,9 @@ def _known_texts(name: str, values: Array, categories: Sequence[str]) -> Array:
         found = sorted(set(strange))
         said = ", ".join(repr(text) if text else "an empty cell" for text in found[:5])
         said += ", …" if len(found) > 5 else ""
-        there = ", ".join(repr(text) for text in categories[:5]) + (", …" if len(categories) > 5 else "")
-        if len(strange) == len(texts):
-            raise ValueError(
-                f"column {name!r} holds no category that was there in training, in any of {len(texts)} row(s): got "
-                f"{said}, known are {there}; write them as in training"
-            )
         warnings.warn(
             f"column {name!r}: {said} was not there in training ({len(strange)} of {len(texts)} rows); such rows are "
-            "predicted without this column",
+            "predicted without this column; write categories as in training",
             stacklevel=2,
         )
     return np.array(texts, dtype=object)
