@@ -106,7 +106,7 @@ def gaussian_process(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: n
 def marginal_likelihood_of(X: np.ndarray, y: np.ndarray) -> Callable[..., tuple[np.ndarray, float]]:
     """scikit-learn's own search for kernel parameters, with the same objective and gradient computed faster.
 
-    scikit-learn holds ∂K/∂θ of every parameter and multiplies it with every output: 20 minutes a fold on SCM20d.
+    scikit-learn holds ∂K/∂θ of every parameter and multiplies it with every output, which takes long for many of both.
     """
     jitter = 1e-10  # scikit-learn's
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import dsvnp
 from dsvnp import cli
 from dsvnp.cli import app, main
-from dsvnp.cli_tables import known_device
+from dsvnp.estimators.base import known_device
 from dsvnp.experiments import EXPERIMENTS
 from dsvnp.models import MODELS
 from dsvnp.training import CheckpointError

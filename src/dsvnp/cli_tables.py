@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,13 +10,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from dsvnp.estimators import NPClassifier, NPRegressor
-from dsvnp.estimators.base import BaseNP
+from dsvnp.estimators.base import BaseNP, known_device
 from dsvnp.estimators.columns import Array, Columns
 from dsvnp.estimators.files import check_suffix, check_texts, read_table, write_table
 from dsvnp.estimators.plots import calibration_plot
@@ -38,18 +36,6 @@ TASKS = {"auto": None, "regression": NPRegressor, "classification": NPClassifier
 
 TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet with a header.")]
 ModelFolder = Annotated[Path, typer.Argument(help="Folder that `dsvnp fit` wrote.")]
-
-
-def known_device(name: str) -> str:
-    """The name of a device, or a line that says which there are."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
-        raise ValueError(f"unknown device {name!r}; choose auto, cpu, cuda or cuda:1, cuda:2, …")
-    count = torch.cuda.device_count()  # where there is none, whoever computes says so
-    if count and int(name.partition(":")[2] or 0) >= count:
-        raise ValueError(f"there is no device {name}; the last is cuda:{count - 1}")
-    return name
-
-
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.", callback=known_device)]
 DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave rows out in which an input number is missing.")

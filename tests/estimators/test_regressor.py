@@ -1,6 +1,7 @@
 """NPRegressor: what it answers, in whose units, and in which company."""
 
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -121,6 +122,18 @@ def test_drawn_functions_have_the_mean_and_spread_of_the_prediction():
     np.testing.assert_allclose(draws.mean(1), mean, atol=0.25 * std.max())
     np.testing.assert_allclose(draws.std(1), std, rtol=0.25)
     np.testing.assert_array_equal(draws, fitted.sample_y(X, 800, random_state=1))
+
+
+def test_functions_drawn_from_members_that_differ_have_the_spread_of_the_prediction():
+    X, _ = table(rows=2)
+    fitted = copy(regressor(1))
+    one, other = fitted.ensemble_.replicas
+    apart = 0.6 * fitted.predict(X, return_std=True)[1].mean()  # each way: a variance of 0.36 of their own
+    moved = [r.corrected(bias=r.outputs.bias + way * apart) for r, way in ((one, 1), (other, -1))]
+    fitted.ensemble_ = replace(fitted.ensemble_, replicas=moved)
+    std = fitted.predict(X, return_std=True)[1]
+    draws = fitted.sample_y(X, 4000, random_state=1)
+    np.testing.assert_allclose(draws.std(1), std, rtol=0.05)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e6])

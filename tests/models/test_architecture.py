@@ -295,8 +295,11 @@ def test_settings_at_the_edge_are_allowed():
         "encoder": (1,),
         "decoder": (1,),
         "embed_x_hidden": (1,),
+        "latent_hidden": (1,),
     }
-    made("mc-dropout", Architecture(1, 1, dropout=0.0, **ones)).predict(some_task())
+    for name in MODELS:
+        made_so = made(name, Architecture(1, 1, dropout=0.0, **ones))
+        assert made_so.predict(some_task()).mean.isfinite().all()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ time, so that memory does not grow with the table.
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -244,8 +245,13 @@ class BaseNP(BaseEstimator, ABC):
     def _ask(
         self, X: Any, reduce: Callable[[Predictive, slice], Tensor | tuple[Tensor, ...]], context: Any = None
     ) -> list[NDArray[Any]]:
-        """Predict some rows at a time and keep what `reduce` makes of each part, rows first."""
-        x, rows = self._question(X, context)
+        """Predict a user's rows and keep what `reduce` makes of each part, rows first."""
+        return self._answers(*self._question(X, context), reduce)
+
+    def _answers(
+        self, x: Tensor, rows: Pair, reduce: Callable[[Predictive, slice], Tensor | tuple[Tensor, ...]]
+    ) -> list[NDArray[Any]]:
+        """Predict rows x from context rows, some at a time."""
         parts = []
         for start in range(0, len(x), CHUNK):
             here = slice(start, min(start + CHUNK, len(x)))
@@ -328,8 +334,18 @@ class BaseNP(BaseEstimator, ABC):
 
 def pick_device(name: str) -> torch.device:
     """The device a user asks for; "auto" is a GPU where there is one."""
-    if name == "auto":
+    if known_device(name) == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError("no CUDA device can be used here; choose the device cpu")
     return torch.device(name)
+
+
+def known_device(name: str) -> str:
+    """The name of a device, or a line that says which there are."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise ValueError(f"unknown device {name!r}; choose auto, cpu, cuda or cuda:1, cuda:2, …")
+    count = torch.cuda.device_count()  # where there is none, whoever computes says so
+    if count and int(name.partition(":")[2] or 0) >= count:
+        raise ValueError(f"there is no device {name}; the last is cuda:{count - 1}")
+    return name

@@ -70,11 +70,11 @@ class NPClassifier(ClassifierMixin, BaseNP):
         The entropy of the predicted class (Sec. 4.4), and the distance to the nearest context row where that is
         unusual: far from all it has seen, a network is sure of itself for no reason.
         """
-        (entropy,) = self._ask(X, self._ood, context)
-        x, (known, _) = self._question(X, context)
+        x, known = self._question(X, context)
+        (entropy,) = self._answers(x, known, self._ood)
         inputs = self.ensemble_.replicas[0].inputs
-        x, known = (inputs.scaled(rows.to(inputs.centre.device)) for rows in (x, known))
-        return answer(entropy + remoteness(x, known).cpu().numpy(), X, ["ood_score"])
+        here, there = (inputs.scaled(rows.to(inputs.centre.device)) for rows in (x, known[0]))
+        return answer(entropy + remoteness(here, there).cpu().numpy(), X, ["ood_score"])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; rows without a label are left out."""

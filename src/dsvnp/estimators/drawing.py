@@ -26,8 +26,7 @@ def sample(estimator: BaseNP, X: Any, num_samples: int, random_state: Any, conte
     ensemble, rng = estimator.ensemble_, check_random_state(random_state)
     members = rng.randint(len(ensemble.replicas), size=num_samples)
     out = np.empty((num_samples, len(x), 1 if estimator.kind == "classifier" else estimator._dim_y))
-    draws, seed = (estimator.n_draws, 1), estimator.noise_seed_
-    dissent = dissent_of([replica.predict(rows, x, draws, seed) for replica in ensemble.replicas])
+    dissent = dissent_of(ensemble.parts(rows, x, estimator.n_draws, estimator.noise_seed_))
     for member, replica in enumerate(ensemble.replicas):
         wanted = np.flatnonzero(members == member)
         generator = torch.Generator(replica.device).manual_seed(int(rng.randint(2**31 - 1)))

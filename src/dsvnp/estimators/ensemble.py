@@ -100,10 +100,14 @@ class Ensemble:
 
     def predict(self, context: Pair, x: Tensor, num_draws: int, seed: int) -> Predictive:
         """The equal-weight mixture of all members' predictions of rows x [T, D], each sharpened by their accord."""
-        draws = draws_of(self.replicas[0].model, num_draws)
-        parts = [replica.predict(context, x, draws, seed) for replica in self.replicas]
+        parts = self.parts(context, x, num_draws, seed)
         dissent = dissent_of(parts)
         return mixture([sharpened(part, dissent) for part in parts])
+
+    def parts(self, context: Pair, x: Tensor, num_draws: int, seed: int) -> list[Predictive]:
+        """What each member says of rows x by itself."""
+        draws = draws_of(self.replicas[0].model, num_draws)
+        return [replica.predict(context, x, draws, seed) for replica in self.replicas]
 
     def baselines(self, x: Tensor) -> dict[str, Predictive]:
         """What anybody could have said of rows x: the mean predictor, and ridge where outputs are numbers."""

@@ -166,7 +166,7 @@ class NPRegressor(RegressorMixin, BaseNP):
                 f"of {self.model} with n_draws={self.n_draws} gives a single answer; use more n_replicas, or a model "
                 "with a latent variable and more n_draws",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,  # at the caller of `ood_score`
             )
         unit = self.ensemble_.prior[1].clamp(min=1e-30)
         return (predictive.epistemic[0] / unit.square()).mean(-1).clamp(min=1e-30).log()
