@@ -87,7 +87,7 @@ def reproduce(
         Path | None, typer.Option(help="Directory of the data sets; the variable DSVNP_DATA by default.")
     ] = None,
     datasets: Annotated[
-        str | None, typer.Option(help="Some data sets only, with commas (multioutput).")
+        str | None, typer.Option(help="Some data sets only, with commas (multioutput, ablations).")
     ] = None,
     domain: Annotated[str | None, typer.Option(help="mnist or cifar10 (images).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Insist on going on from an earlier run.")] = False,

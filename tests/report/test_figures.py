@@ -104,3 +104,14 @@ def test_each_plot_may_have_a_logarithmic_axis(tmp_path, monkeypatch, log_y, sca
     lines = {"np": Line([1, 2], [[0.1, 10.0]])}
     lines_figure([("a", "x", "y", lines), ("b", "x", "y", lines)], tmp_path / "lines.svg", log_y=log_y)
     assert [axes.get_yscale() for axes in figures[0].axes] == scales
+
+
+def test_a_logarithmic_x_has_plain_numbers_at_its_ticks(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path: figures.append(figure))
+    lines = {"np": Line([1, 3, 50], [[0.1, 1.0, 10.0]])}
+    lines_figure([("a", "x", "y", lines)], tmp_path / "lines.svg", log_x=True)
+    (axes,) = figures[0].axes
+    low, high = axes.get_xlim()
+    shown = [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks() if low <= tick <= high]
+    assert shown == ["1", "2", "5", "10", "20", "50"]

@@ -29,7 +29,7 @@ def draw_by_context(units: Sequence[UnitResult], out: Path) -> Path:
     """What more context points buy."""
     lines = _lines(units, "context_sizes", "nll_by_context")
     panel = ("interpolation, outside the context", "context points", "NLL (nats/point)", lines)
-    return lines_figure([panel], out / "nll-by-context.svg")
+    return lines_figure([panel], out / "nll-by-context.svg", log_x=True)
 
 
 def draw_calibration(units: Sequence[UnitResult], out: Path) -> Path:

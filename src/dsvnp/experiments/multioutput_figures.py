@@ -35,7 +35,8 @@ def errors_figure(units: Sequence[UnitResult], path: Path) -> Path:
         for axes, (dataset, models) in zip(grid, tables.items(), strict=True):
             _draw_errors(axes, models)
             axes.set(title=dataset, xlabel="MSE, unit variance", xscale="log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            left, right = axes.get_xlim()
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if right < 100 * left else (1,)))
             axes.xaxis.set_major_formatter("{x:g}")
             axes.xaxis.set_minor_formatter(NullFormatter())
         handles, labels = grid[0].get_legend_handles_labels()

@@ -10,6 +10,7 @@ import matplotlib
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
 from dsvnp.predictive import GaussianPredictive, Predictive
@@ -151,7 +152,7 @@ def lines_figure(
         path: where to save; the ending decides the format.
         diagonal: draw y = x, what perfect calibration would be.
         log_y: logarithmic y, of all plots or of each.
-        log_x: logarithmic x.
+        log_x: logarithmic x, with ticks at 1, 2 and 5.
         columns: plots beside each other, the rest below them; all by default.
     """
     columns = columns or len(panels)
@@ -168,7 +169,11 @@ def lines_figure(
             draw_lines(axes, lines)
             axes.set(title=title, xlabel=x_name, ylabel=y_name)
             axes.set_yscale("log" if log else "linear")
-            axes.set_xscale("log" if log_x else "linear")
+            if log_x:
+                axes.set_xscale("log")
+                axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+                axes.xaxis.set_minor_locator(NullLocator())
         named = {
             label: handle
             for axes in figure.axes  # a model may be in some of the plots only

@@ -109,8 +109,8 @@ def summary_of(runs: Sequence[Run]) -> Table:
     return Table(
         "Against the paper",
         "How many of our figures are better than the paper's, level with it (within one standard deviation of ours "
-        "over seeds) or worse. The paper's settings are those of the preset paper; smoke only shows that it runs: "
-        "it is not compared.",
+        "over seeds; where seeds differ much, that says little) or worse. The paper's settings are those of the preset "
+        "paper; smoke only shows that it runs: it is not compared.",
         ("experiment", "preset", "models", "seeds", "better", "level", "worse"),
         tuple(lines),
         models=False,
