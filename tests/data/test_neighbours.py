@@ -60,7 +60,8 @@ def test_a_neighbourhood_is_measured_from_its_centre():
         shown = distance / np.linalg.norm(metric)
         np.testing.assert_allclose(task.x_context[row, :, 3], shown, rtol=1e-4)
         assert torch.equal(task.x_context[row, :, :3], X[index[row]])
-        assert task.x_target[row, 0].tolist() == [*x_target[row].tolist(), 0.0]
+        assert task.x_target[row, 0].tolist() == [*x_target[row].tolist(), 0.0, *centre[row, 0].tolist()]
+        assert torch.equal(task.x_context[row, :, 4:], centre[row].expand(5, -1))
     unknown = neighbourhood((X, Y), (x_target, None), metric, 5, itself=True)
     assert unknown.task.y_target is None
     assert torch.equal(unknown.centre, centre)
@@ -70,7 +71,7 @@ def test_outputs_are_left_as_they_are_where_they_are_not_recentred():
     whole = neighbourhood((X, Y), (X, Y), METRICS[0], 5, itself=False)
     task, centre = neighbourhood((X, Y), (X, Y), METRICS[0], 5, itself=False, recentre=False)
     assert not centre.any()
-    assert torch.equal(task.x_context, whole.task.x_context)
+    assert torch.equal(task.x_context, whole.task.x_context[..., :4])  # no centre that could be told
     torch.testing.assert_close(task.y_context, whole.task.y_context + whole.centre)
     assert torch.equal(task.y_target[:, 0], Y)
     order, some = batch(NeighbourTasks(X, Y, METRICS, 5, 8, recentre=False))
@@ -104,6 +105,7 @@ def test_no_row_is_in_its_own_context_or_reveals_its_output():
     order, _ = batch(source)
     changed[order[0]] += 100
     _, after = batch(NeighbourTasks(X, changed, METRICS, 5, 8))
+    torch.testing.assert_close(after.x_target[0], before.x_target[0])
     torch.testing.assert_close(after.y_context[0, :5], before.y_context[0, :5])
     torch.testing.assert_close(after.y_target[0, -1], before.y_target[0, -1] + 100)
 
@@ -112,7 +114,7 @@ def test_a_fleet_of_different_context_sizes_trains():
     sources = [
         NeighbourTasks(X, Y, METRICS * scale, size, 8, slots=6) for scale, size in ((1.0, 4), (2.0, 6))
     ]
-    arch = Architecture(4, 2, encoder=(8,), dim_lat=4, decoder=(8,), score_context=False)
+    arch = Architecture(6, 2, encoder=(8,), dim_lat=4, decoder=(8,), score_context=False)
     fleet = Fleet(lambda: make_model("dsvnp", arch), sources, [0, 1], Settings(30, 1e-2))
     train(fleet)
     assert fleet.active == [True, True]

@@ -172,8 +172,8 @@ def test_members_hold_out_different_rows_and_have_metrics_of_their_own():
 def test_a_member_that_says_nothing_predicts_the_mean_of_its_neighbours_in_each_metric():
     rows = noisy_rows(60)
     (member,) = make_members(noisy_split(60), Strong(members=1, metrics=3, rounds=0), seed=1)
-    net = make_model("np", Strong(width=8, dim_lat=4).architecture(8, 2))
-    for parameter in net.decoder.parameters():
+    net, without = (make_model("np", Strong(width=8, dim_lat=4).architecture(dim_x, 2)) for dim_x in (10, 8))
+    for parameter in (*net.decoder.parameters(), *without.decoder.parameters()):
         parameter.data.zero_()
     targets = member.among(rows, Rows(rows.x[:5], rows.y[:5]))
     predictive = member.predict(net, targets, 4)
@@ -182,7 +182,7 @@ def test_a_member_that_says_nothing_predicts_the_mean_of_its_neighbours_in_each_
     torch.testing.assert_close(predictive.loc[:, 0, 0].reshape(3, 4, 5, 2)[:, 0], centres)
     torch.testing.assert_close(predictive.mean[0], centres.mean(0))
     (apart,) = make_members(noisy_split(60), Strong(members=1, metrics=3, rounds=0, recentre=False), seed=1)
-    assert not apart.predict(net, apart.among(rows, Rows(rows.x[:5], rows.y[:5])), 4).mean.any()
+    assert not apart.predict(without, apart.among(rows, Rows(rows.x[:5], rows.y[:5])), 4).mean.any()
     net.decoder.rest[-1].bias.data[:2] = torch.tensor([1.0, -2.0])  # now it adds something
     added = member.predict(net, targets, 4, torch.tensor([0.5, 0.25])).mean[0] - centres.mean(0)
     torch.testing.assert_close(added, torch.tensor([0.5, -0.5]).expand(5, 2))

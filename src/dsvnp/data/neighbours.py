@@ -3,7 +3,8 @@
 A target's context are the rows nearest to it in a *metric*, a weight for each input. Its outputs are measured from
 their smooth mean over that context, the *centre*, so that a model which says nothing predicts as nearest neighbours do
 and learns what these get wrong; `recentre=False` leaves them as they are. To its inputs a row adds its distance from
-the target. Several metrics give a target several contexts, any of which it may be shown in.
+the target and the centre, without which a model could not take the centre's error away again. Several metrics give a
+target several contexts, any of which it may be shown in.
 
 In training the target is a row of the table and never in its own context.
 """
@@ -27,7 +28,7 @@ class Neighbourhood(NamedTuple):
     """Targets with their contexts, and what to add to a prediction.
 
     Attributes:
-        task: one target a task, its outputs less the centre; inputs with the distance as one more.
+        task: one target a task, its outputs less the centre; inputs with the distance and the centre.
         centre: smooth mean of each context's outputs, [B, 1, dim_y].
     """
 
@@ -138,14 +139,16 @@ def centred(
         recentre: False puts the centre at 0.
 
     Returns:
-        Inputs with the distance from the target, [B, T, dim_x + 1]; outputs less the centre; the centre [B, 1, dim_y].
+        Inputs with the distance from the target and, if there is one, the centre, [B, T, dim_x + 1 (+ dim_y)]; outputs
+        less the centre; the centre [B, 1, dim_y].
     """
     distance = ((x - x[:, -1:]) * metric).square().sum(-1).sqrt()  # [B, T]
+    shown = [x, (distance / metric.square().sum(-1).sqrt()).unsqueeze(-1)]
     centre = torch.zeros_like(y[:, :1])
     if recentre:
         centre = (smooth_weights(distance, in_context).unsqueeze(-1) * y).sum(1, keepdim=True)
-    shown = (distance / metric.square().sum(-1).sqrt()).unsqueeze(-1)
-    return torch.cat([x, shown], dim=-1), y - centre, centre
+        shown.append(centre.expand(-1, x.shape[1], -1))
+    return torch.cat(shown, dim=-1), y - centre, centre
 
 
 def smooth_weights(distance: Tensor, counted: Tensor) -> Tensor:

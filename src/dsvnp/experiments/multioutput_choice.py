@@ -38,9 +38,10 @@ from dsvnp.naming import lookup
 GRID: list[Cell] = [
     {},
     *({"learning_rate": rate} for rate in (3e-4, 3e-3)),
-    *({"epochs": epochs} for epochs in (30, 120)),
+    *({"epochs": epochs} for epochs in (30, 200)),
     {"weight_decay": 0.01},
     {"width": 256},
+    {"depth": 2},
     {"latent_hidden": [128]},
     {"recentre": False},
     # Below, metrics are looked for anew.

@@ -53,6 +53,7 @@ class Strong:
         weight_decay: of AdamW.
         batch_size: targets of a step.
         width: of hidden layers.
+        depth: hidden layers of the embedding of x, and of the decoder.
         dim_lat: size of representations and latents.
         latent_hidden: hidden sizes between the mean over the context and the parameters of z_G.
         sigma_floor: smallest σ.
@@ -74,6 +75,7 @@ class Strong:
     weight_decay: float = 0.1
     batch_size: int = 64
     width: int = 128
+    depth: int = 1
     dim_lat: int = 64
     latent_hidden: tuple[int, ...] = ()
     sigma_floor: float = 0.02
@@ -99,13 +101,13 @@ class Strong:
             dim_x,
             dim_y,
             embed_x="mlp",
-            embed_x_hidden=(self.width,),
+            embed_x_hidden=(self.width,) * self.depth,
             dim_latx=self.width // 2,
             dim_laty=self.width // 4,
             encoder=(self.width,),
             dim_lat=self.dim_lat,
             latent_hidden=self.latent_hidden,
-            decoder=(self.width,),
+            decoder=(self.width,) * self.depth,
             sigma_floor=self.sigma_floor,
             score_context=False,
         )
@@ -223,8 +225,8 @@ def train_and_measure_strong(
             errors.append((made.mean[0] - member.held_out.y).square().mean())
         return torch.stack(errors)
 
-    dim_x, dim_y = (part.shape[1] for part in splits[0].train)
-    make = partial(make_model, label.split("-")[0], strong.architecture(dim_x + 1, dim_y))
+    dim_x, dim_y = (part.shape[-1] for part in (held_out[0].task.x_target, splits[0].train.y))
+    make = partial(make_model, label.split("-")[0], strong.architecture(dim_x, dim_y))
     settings = strong.settings(sources[0].refresh_every, experiment.precision)
     replicas = [1000 * seed + number for seed in seeds for number in range(strong.members)]
     fleet = experiment.fleet(label, make, sources, replicas, settings, place, validation)
