@@ -111,8 +111,8 @@ EXPERIMENTS: dict[str, About] = {
         "Table 4",
         "Three real tables with 7 to 16 outputs. How well are the rows of a test fold predicted?",
         (
-            "The paper's WQ and SCM20d figures cannot be test errors in unit variance: they are the size of a "
-            "memorised training error. Every figure of ours says its fold and its unit.",
+            "The paper's figures have the size of our training errors, on WQ and SCM20d in unit variance, on SARCOS in "
+            "raw units; as test errors they cannot be. Every figure of ours says its fold and its unit.",
             "The scaler is fitted on the training fold alone. Standardising before the split, as the paper does, lets "
             "the test fold leak.",
             "Context rows at test come from the training fold; from the test batch, as the paper suggests, beside it.",
