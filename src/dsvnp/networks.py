@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -194,8 +195,15 @@ class VGG(nn.Module):
             if layer == "M":
                 h = over_images(max_pool, h)
             else:
-                h = drop(F.relu(over_images(next(blocks), h)), self.dropout, uniforms)
+                h = drop(F.relu(over_images(partial(_convolve, next(blocks)), h)), self.dropout, uniforms)
         return self.dense(h.flatten(-3), dropout=tuple(uniforms))
+
+
+def _convolve(block: nn.Module, images: Tensor) -> Tensor:
+    """Convolution and batch norm, the latter in full precision: uncompiled, `vmap` has none of mixed precision."""
+    convolution, norm = block.children()
+    normed: Tensor = norm(full_precision(convolution(images)))
+    return normed
 
 
 def max_pool(images: Tensor) -> Tensor:

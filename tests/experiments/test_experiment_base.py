@@ -155,6 +155,12 @@ def test_other_settings_are_refused(tmp_path, change, message):
     assert (tmp_path / "units.json").read_bytes() == before
 
 
+def test_a_checkpoint_of_the_first_unit_is_something_to_resume(tmp_path):
+    (tmp_path / "checkpoints" / "cnp-seeds-0-1" / "step-000000010").mkdir(parents=True)
+    run(Counting(), place(tmp_path), resume=True)
+    assert Counting.calls
+
+
 def test_resuming_nothing_is_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"nothing to resume: .*units.json is not there; leave out --resume"):
         run(Counting(), place(tmp_path), resume=True)

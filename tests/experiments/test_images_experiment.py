@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from dsvnp.experiments.images import COLUMNS, RECIPES, ImagesExperiment, Recipe
 from dsvnp.experiments.images_data import Portions, load_sets
 from dsvnp.experiments.images_selection import GRIDS, choose, select
 from dsvnp.objectives import Objective
-from dsvnp.training import Adam, Schedule
+from dsvnp.training import Adam, Fleet, Interrupted, Schedule
 
 CPU = torch.device("cpu")
 NOISES = [f"{kind}{suffix}" for suffix in ("", "-in-range") for kind in ("rademacher", "uniform", "gaussian")]
@@ -138,6 +140,31 @@ def test_no_model_reads_a_test_label(tmp_path, mnist, ran, no_figures):
         told = {key for key in values[0] if values[0][key] != values[1][key]}
         assert told <= {("mnist", metric) for metric in ("accuracy", "nll", "ece")}
         assert ("mnist", "nll") in told, model
+
+
+def test_an_interrupted_run_goes_on_and_needs_no_weights_once_it_is_done(
+    tmp_path, mnist, ran, no_figures, monkeypatch
+):
+    step, taken = Fleet.step, []
+
+    def stepping(fleet):
+        step(fleet)
+        taken.append(fleet.num_steps_taken)
+        if taken == [1, 2]:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Fleet, "step", stepping)
+    only = {"models": ("dsvnp",), "recipe": "strong"}
+    with pytest.raises(Interrupted, match="after step 2"):
+        smoke(tmp_path, mnist, **only)
+    _, units = smoke(tmp_path, mnist, **only)
+    assert taken == [1, 2, 3]
+    undisturbed = ran[2]["dsvnp-strong"]
+    for part in ("measurements", "extras"):
+        assert units["dsvnp-strong"][part] == undisturbed[part]
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert smoke(tmp_path, mnist, **only)[1] == units
+    assert taken == [1, 2, 3]
 
 
 def test_recipes_run_apart_come_together(tmp_path, mnist, no_figures):

@@ -1,6 +1,7 @@
 """What is measured of a classifier of images, against loops and scikit-learn; and the figures made of it."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,6 +120,17 @@ def test_the_size_of_a_chunk_changes_nothing(name, monkeypatch):
     torch.testing.assert_close(
         judge(net(name), context(), x, 4).log_probs, whole.log_probs, atol=1e-5, rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("name", ["mc-dropout", "attnnp"])
+def test_an_image_is_judged_by_itself_under_batch_norm(name, monkeypatch):
+    torch.manual_seed(0)
+    arch = replace(ARCH, embed_x="vgg", vgg=(4, "M", 4))
+    model, x = make_model(name, arch), torch.rand(9, 196, generator=seeded())
+    model.train()  # the statistics of training are used all the same, whatever else is judged beside it
+    whole = judge(model, context(), x, 4)
+    monkeypatch.setattr(images_measures, "chunk_size", lambda *rest: 2)
+    torch.testing.assert_close(judge(model, context(), x, 4).log_probs, whole.log_probs, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["cnp", "np", "attnnp", "dsvnp"])

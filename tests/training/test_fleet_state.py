@@ -242,6 +242,23 @@ def test_bfloat16_stays_near_single_precision():
     assert not torch.equal(half.state["params"], single.state["params"])
 
 
+@pytest.mark.parametrize("seeds", [(1,), (1, 2)], ids=["alone", "under vmap"])
+def test_batch_norm_trains_in_bfloat16(seeds):
+    fleets = [
+        run_steps(
+            make_fleet(seeds=seeds, source=images(dtype=torch.float32), make=make_vgg, precision=how), 10
+        )
+        for how in ("float32", "bf16")
+    ]
+    single, half = (fleet.read_metrics()["log_likelihood"] for fleet in fleets)
+    torch.testing.assert_close(half, single, rtol=0.05, atol=0.02)
+    for name in (name for name in fleets[0].state if name.endswith(("running_mean", "running_var"))):
+        expected, found = (fleet.state[name] for fleet in fleets)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+        assert not torch.equal(found, expected)
+
+
 @pytest.mark.parametrize(
     ("precision", "dtype"),
     [

@@ -190,7 +190,9 @@ def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
         resume: insist that there is something to go on from.
     """
     place.out.mkdir(parents=True, exist_ok=True)
-    units = load_units(experiment, place.out, resume)
+    # A first unit that is half done is something to go on from, too.
+    begun = any((place.out / "checkpoints").glob("*/step-*"))
+    units = load_units(experiment, place.out, resume and not begun)
     done = {(unit.model, seed) for unit in units for seed in unit.seeds}
     for label in experiment.labels():
         for group in experiment.seed_groups():
