@@ -216,7 +216,9 @@ def test_recipes_and_what_replaces_them():
     assert settings.objective == Objective(7.0, 1.0, "linear", 500, num_local=2)
     assert settings.schedule == Schedule("cosine", 100)
     assert settings.optimizer == Adam("adamw", weight_decay=0.3)
-    assert settings.checkpoint_every == 125
+    assert (settings.num_steps, settings.checkpoint_every) == (1000, 125)
+    brief = made.settings(strong._replace(length=0.1), 1000)
+    assert (brief.num_steps, brief.objective.anneal_steps) == (100, 50)
     plain = ImagesExperiment().settings(ImagesExperiment().recipe_of("nn"), 1000)
     assert (plain.optimizer, plain.schedule, plain.learning_rate) == (Adam(), Schedule(), 1e-3)
     assert plain.objective == Objective()
@@ -341,7 +343,7 @@ def test_the_selection_changes_only_what_its_cell_says(tmp_path, mnist, monkeypa
     assert labels == ["dsvnp-strong"] * (len(GRIDS["cifar10"]) - 1) + ["nn-strong", "nn"]
     assert all(made.judged_on == "held-out" and made.num_held_out == 5000 for made, _, _ in runs)
     assert runs[0][0].recipe_of("dsvnp-strong").beta_local == 0.01
-    assert runs[0][0].num_epochs == 20
+    assert runs[0][0].recipe_of("dsvnp-strong").length == 0.2
     assert (runs[-1][0], runs[-1][2]) == (
         make_experiment(ImagesExperiment, "paper", judged_on="held-out", models=("nn",)),
         [4],
@@ -352,6 +354,9 @@ def test_the_choice_is_by_shuffled_images_among_those_that_classify_best():
     def entry(accuracy: float, auroc: float, **cell):
         return {"cell": cell, "scores": {"mnist-held-out accuracy": accuracy, "shuffled auroc": auroc}}
 
-    done = [entry(0.99, 0.9, beta_local=1.0), entry(0.9885, 0.95, beta_local=2.0), entry(0.987, 0.99)]
+    done = [entry(0.99, 0.9, beta_local=1.0), entry(0.989, 0.95, beta_local=2.0), entry(0.988, 0.99)]
     assert choose(done)["cell"] == {"beta_local": 2.0}
     assert choose([*done, entry(0.995, 0.999, model="nn")])["cell"] == {"beta_local": 2.0}
+    harder = [entry(0.92, 0.9), entry(0.917, 0.95, beta_local=2.0), entry(0.915, 0.99, beta_local=3.0)]
+    assert choose(harder)["cell"] == {"beta_local": 2.0}  # standard error 0.0038
+    assert choose(harder, num_images=1000)["cell"] == {"beta_local": 3.0}

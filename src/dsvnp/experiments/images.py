@@ -50,6 +50,7 @@ class Recipe(NamedTuple):
         anneal: share of the steps over which both weights rise from 0; without it the local divergence, 3 nats of it at
             the start, puts most of the embedding's units to rest before they have learned anything.
         train_local: draws of each z_* in training.
+        length: share of the experiment's epochs; nets that learn for long grow sure of what they have not seen, too.
     """
 
     learning_rate: float
@@ -62,6 +63,7 @@ class Recipe(NamedTuple):
     beta_global: float = 1.0
     anneal: float = 0.0
     train_local: int = 1
+    length: float = 1.0
 
 
 RECIPES = {
@@ -113,7 +115,7 @@ class ImagesExperiment(Experiment):
         num_test: images of each set that is judged on.
         verify: whether files must have their published checksums.
         compile: see `Settings`; likewise `chunk_size`.
-        learning_rate: in place of the recipe's; likewise the nine that follow, see `Recipe`.
+        learning_rate: in place of the recipe's; likewise the ten that follow, see `Recipe`.
     """
 
     name: ClassVar[str] = "images"
@@ -147,6 +149,7 @@ class ImagesExperiment(Experiment):
     beta_global: float | None = None
     anneal: float | None = None
     train_local: int | None = None
+    length: float | None = None
 
     def __post_init__(self) -> None:
         lookup(self.domain, DOMAINS, "domain")
@@ -249,7 +252,8 @@ class ImagesExperiment(Experiment):
         )
 
     def settings(self, recipe: Recipe, num_steps: int) -> Settings:
-        """How to train by a recipe."""
+        """How to train by a recipe, of so many steps if it takes all epochs."""
+        num_steps = math.ceil(recipe.length * num_steps)
         objective = Objective(
             recipe.beta_local,
             recipe.beta_global,
