@@ -97,6 +97,11 @@ def test_metrics_are_tried_with_each_spread():
     assert (found[~wide].std(1) < 0.05).all()
 
 
+def test_depth_is_that_of_the_embedding_and_the_decoder():
+    arch = Strong(width=8, depth=3).architecture(4, 2)
+    assert (arch.embed_x_hidden, arch.encoder, arch.decoder) == ((8, 8, 8), (8,), (8, 8, 8))
+
+
 def test_spreads_must_be_some():
     with pytest.raises(ValueError, match="spreads must hold at least one number, got none"):
         Strong(spreads=())

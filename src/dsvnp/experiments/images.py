@@ -50,7 +50,7 @@ class Recipe(NamedTuple):
         anneal: share of the steps over which both weights rise from 0; without it the local divergence, 3 nats of it at
             the start, puts most of the embedding's units to rest before they have learned anything.
         train_local: draws of each z_* in training.
-        length: share of the experiment's epochs; nets that learn for long grow sure of what they have not seen, too.
+        length: share of the experiment's epochs that it takes.
     """
 
     learning_rate: float
