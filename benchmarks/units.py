@@ -1,0 +1,100 @@
+"""Seconds that units of an experiment take with a machine to themselves, from runs that train for a part of the steps.
+
+    python benchmarks/units.py curves results/curves/time.json
+    python benchmarks/units.py multioutput OUT.json --data-dir DIR --units np@scm20d dsvnp@scm20d
+
+Each unit of the paper preset is run whole, compilation and measurement included, but for its training, which ends
+early. The steps that are left out are added at the pace of the second half of those that were taken. The file is
+written anew after each unit; nothing else should run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from dsvnp.experiments import EXPERIMENTS
+from dsvnp.experiments.base import Experiment, Workplace, machine_name
+from dsvnp.training import Fleet, Settings
+
+LINES = 20  # of the log, of which the second half gives the pace
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("experiment", choices=sorted(EXPERIMENTS))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--share", type=float, default=1 / 40, help="of the steps that are taken")
+    parser.add_argument("--units", nargs="*", help="such as dsvnp-wide; all by default")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--preset", default="paper")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    args = parser.parse_args()
+    console, device = Console(width=120), torch.device(args.device)
+    experiment = shortened(EXPERIMENTS[args.experiment], args.share).presets()[args.preset]
+    rows: list[dict[str, Any]] = []
+    for label in args.units or experiment.labels():
+        with TemporaryDirectory() as folder:
+            place = Workplace(Path(folder), device, Console(quiet=True), args.data_dir)
+            rows.append(timed(experiment, label, place))
+        console.print(rows[-1], highlight=False)
+        about = {"experiment": args.experiment, "preset": args.preset, "share": args.share}
+        record = {**about, "machine": machine_name(device), "torch": torch.__version__, "units": rows}
+        args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def shortened(kind: type[Experiment], share: float) -> type[Experiment]:
+    """The same experiment, whose training ends after a share of its steps."""
+
+    class Shortened(kind):  # type: ignore[misc, valid-type]
+        def fleet(
+            self, label: str, make: Any, source: Any, seeds: Sequence[int], settings: Settings, *rest: Any
+        ) -> Fleet:
+            """Train for fewer steps, and keep how many there would have been."""
+            steps = max(2 * LINES, round(share * settings.num_steps))
+            # Checkpoints, a second or two of a whole run, would slow down a short one.
+            fewer = replace(settings, num_steps=steps, log_every=steps // LINES, checkpoint_every=0)
+            asked.append((settings.num_steps, steps))
+            made: Fleet = super().fleet(label, make, source, seeds, fewer, *rest)
+            return made
+
+    asked: list[tuple[int, int]] = []
+    Shortened.asked = asked  # type: ignore[attr-defined]
+    return Shortened
+
+
+def timed(experiment: Experiment, label: str, place: Workplace) -> dict[str, Any]:
+    """Run a unit and say how long the whole of it would take."""
+    (seeds,) = experiment.seed_groups()[:1]
+    start = time.perf_counter()
+    experiment.run_unit(label, seeds, place)
+    seconds = time.perf_counter() - start
+    steps, taken = experiment.asked[-1]  # type: ignore[attr-defined]
+    (log,) = (place.out / "logs").glob("*.jsonl")
+    speeds = [json.loads(line)["steps_per_second"] for line in log.read_text(encoding="utf-8").splitlines()]
+    pace = statistics.fmean(1 / speed for speed in speeds[-(LINES // 2) :])
+    return {
+        "unit": label,
+        "seeds": len(seeds),
+        "steps": steps,
+        "steps_taken": taken,
+        "seconds_taken": round(seconds, 1),
+        "ms_per_step": round(1000 * pace, 4),
+        "seconds": round(seconds + pace * (steps - taken), 1),
+    }
+
+
+if __name__ == "__main__":
+    main()
