@@ -77,7 +77,7 @@ def test_smoke_gives_all_rows_and_figures(ran):
         mine = [r for r in results["rows"] if r["model"] == model]
         assert {(r["dataset"], r["metric"], r["split"]) for r in mine} == expected, model
         assert len(mine) == len(expected)
-    figures = {"entropy-cdf", "reliability", "training"}
+    figures = {"entropy-cdf", "entropy-cdf-strong", "reliability", "training"}
     figures |= {f"sure-{name}{recipe}" for name in ("nn", "dsvnp") for recipe in ("", "-strong")}
     assert {path.stem for path in out.glob("*.svg")} == figures
     assert (out / "units.json").stat().st_size < 400_000

@@ -42,3 +42,13 @@ def test_a_seed_that_stopped_leaves_a_gap(tmp_path, monkeypatch):
     (first, second) = drawn[0][3]["nn"].y[0]
     assert first == -2.0
     assert math.isnan(second)
+
+
+def test_the_likelihood_of_classes_may_be_drawn_as_a_loss(tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(module, "lines_figure", lambda panels, path, **opt: drawn.update(opt, panels=panels))
+    training_figure([unit("dsvnp", (0,), -2.0, 0.5)], tmp_path / "training.svg", loss=True)
+    assert [title for title, *_ in drawn["panels"]] == ["cross-entropy", "KL_L"]
+    assert drawn["panels"][0][3]["dsvnp"].y == [[2.0, 2.0]]
+    assert drawn["panels"][1][3]["dsvnp"].y == [[0.5, 0.5]]
+    assert drawn["log_y"] == [True, True]

@@ -18,7 +18,7 @@ from torch import Tensor
 from dsvnp.experiments.base import UnitResult
 from dsvnp.experiments.cartpole_rollouts import LEVEL
 from dsvnp.report.figures import Line, draw_lines
-from dsvnp.report.style import INK, colour_of, house_style, text_of
+from dsvnp.report.style import INK, colour_of, house_style, save, text_of
 
 STATES = {"x (m)": 0, "θ (rad)": 1}
 SECONDS = 0.1  # a step
@@ -86,9 +86,7 @@ def rollouts_figure(
         figure.suptitle(title, fontsize=10)
         handles, labels = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-    return path
+        return save(figure, path)
 
 
 def lines_of(units: Sequence[UnitResult], x: str, y: str) -> dict[str, Line]:
@@ -109,9 +107,7 @@ def _plots_figure(plots: Sequence[Plot], path: Path) -> Path:
             _draw_plot(axes, plot)
             handles |= {str(handle.get_label()): handle for handle in axes.get_legend_handles_labels()[0]}
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-    return path
+        return save(figure, path)
 
 
 def _draw_plot(axes: Axes, plot: Plot) -> None:

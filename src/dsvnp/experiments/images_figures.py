@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from dsvnp.experiments.base import UnitResult
 from dsvnp.experiments.images_measures import unpack
 from dsvnp.report.figures import Line, lines_figure
-from dsvnp.report.style import INK, colour_of, house_style, text_of
+from dsvnp.report.style import INK, colour_of, house_style, save, text_of
 
 FEW = 10
 SURE = {"most": "most sure of", "least": "least sure of"}
@@ -60,9 +60,7 @@ def pictures_figure(unit: UnitResult, path: Path) -> Path:
                 _draw_row(row, kinds[kind])
                 if kind == "most":
                     row[0].set_ylabel(name, fontsize=8)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-    return path
+        return save(figure, path)
 
 
 def _draw_row(row: Sequence[Axes], shown: Mapping[str, Any]) -> None:

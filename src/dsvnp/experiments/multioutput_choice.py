@@ -37,8 +37,8 @@ from dsvnp.naming import lookup
 
 GRID: list[Cell] = [
     {},
-    *({"learning_rate": rate} for rate in (3e-4, 3e-3)),
-    *({"epochs": epochs} for epochs in (30, 200)),
+    *({"learning_rate": rate} for rate in (1e-3, 1e-2)),
+    *({"epochs": epochs} for epochs in (60, 500)),
     {"weight_decay": 0.01},
     {"width": 256},
     {"depth": 2},
@@ -46,7 +46,7 @@ GRID: list[Cell] = [
     {"recentre": False},
     # Below, metrics are looked for anew.
     {"flatten": False},
-    *({"spreads": spreads} for spreads in ([0.3, 0.6, 0.9, 1.2], [1.0, 1.4, 1.8, 2.2])),
+    *({"spreads": spreads} for spreads in ([0.7, 1.0, 1.3, 1.6], [1.4, 1.8, 2.2, 2.6])),
     *({"as_good": share} for share in (0.0, 0.01)),
 ]
 SCORES = {"mse": "standard", "nll": "nats/point", "coverage-90": "share"}  # and their units

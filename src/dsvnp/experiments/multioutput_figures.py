@@ -8,12 +8,11 @@ from pathlib import Path
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from dsvnp.experiments.base import Measurement, UnitResult
 from dsvnp.models import MODELS
-from dsvnp.report.figures import Line, lines_figure
-from dsvnp.report.style import INK, base_name, colour_of, house_style, text_of
+from dsvnp.report.figures import Line, lines_figure, make_log_x
+from dsvnp.report.style import INK, base_name, colour_of, house_style, save, text_of
 
 
 def by_dataset(units: Sequence[UnitResult]) -> dict[str, dict[str, list[UnitResult]]]:
@@ -34,16 +33,11 @@ def errors_figure(units: Sequence[UnitResult], path: Path) -> Path:
         grid = figure.subplots(1, len(tables), squeeze=False)[0]
         for axes, (dataset, models) in zip(grid, tables.items(), strict=True):
             _draw_errors(axes, models)
-            axes.set(title=dataset, xlabel="MSE, unit variance", xscale="log")
-            left, right = axes.get_xlim()
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if right < 100 * left else (1,)))
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set(title=dataset, xlabel="MSE, unit variance")
+            make_log_x(axes)
         handles, labels = grid[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-    return path
+        return save(figure, path)
 
 
 def calibration_figure(units: Sequence[UnitResult], path: Path) -> Path:

@@ -65,13 +65,13 @@ class Strong:
     members: int = 8
     metrics: int = 5
     rounds: int = 12
-    spreads: tuple[float, ...] = (0.7, 1.0, 1.3, 1.6)
+    spreads: tuple[float, ...] = (1.0, 1.4, 1.8, 2.2)
     as_good: float = 0.002
     flatten: bool = True
     recentre: bool = True
-    epochs: int = 60
+    epochs: int = 200
     validations: int = 8
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     weight_decay: float = 0.1
     batch_size: int = 64
     width: int = 128

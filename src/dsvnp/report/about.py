@@ -155,6 +155,7 @@ EXPERIMENTS: dict[str, About] = {
         {
             "entropy-cdf": "Fig. 4: the share of images whose predictive entropy does not exceed a value, for each "
             "set. Images of the domain should rise at once, others late.",
+            "entropy-cdf-strong": "The same for the strong recipe.",
             "reliability": "Reliability: accuracy against confidence on the test images; the diagonal is perfect.",
             "training": "The terms of the bound during training.",
             "sure-*": "The images of each set that the model is most and least sure of, what it takes them for, and "

@@ -1,4 +1,4 @@
-"""Figures: functions as the paper's Fig. 2 shows them, and lines with their spread over seeds."""
+"""Figures: functions as the paper's Fig. 2 shows them, and lines with their range over seeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
 from dsvnp.predictive import GaussianPredictive, Predictive
-from dsvnp.report.style import INK, base_name, colour_of, house_style, text_of
+from dsvnp.report.style import INK, base_name, colour_of, house_style, save, text_of
 
 matplotlib.use("Agg")
 
@@ -113,9 +113,7 @@ def functions_figure(
         grid[0, 0].set_ylim(*limits)
         handles, labels = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-    return path
+        return save(figure, path)
 
 
 class Line(NamedTuple):
@@ -126,15 +124,24 @@ class Line(NamedTuple):
 
 
 def draw_lines(axes: Axes, lines: Mapping[str, Line]) -> None:
-    """Draw the mean over seeds with a band of one standard deviation; variants of a model are dashed."""
+    """Draw the mean over seeds in a band from the lowest to the highest; variants of a model are dashed.
+
+    Unlike a standard deviation, that band leaves neither [0, 1] nor a logarithmic axis.
+    """
     for label, line in lines.items():
         y = torch.tensor(line.y, dtype=torch.float64)
-        mean, spread = y.mean(0), y.std(0) if len(y) > 1 else torch.zeros_like(y[0])
         style = "-" if label == base_name(label) else "--"
-        axes.plot(line.x, mean, style, color=colour_of(label), linewidth=1.5, label=text_of(label))
-        axes.fill_between(
-            line.x, mean - spread, mean + spread, color=colour_of(label), alpha=0.2, linewidth=0
-        )
+        axes.plot(line.x, y.mean(0), style, color=colour_of(label), linewidth=1.5, label=text_of(label))
+        axes.fill_between(line.x, y.amin(0), y.amax(0), color=colour_of(label), alpha=0.2, linewidth=0)
+
+
+def make_log_x(axes: Axes) -> None:
+    """Make x logarithmic, with plain numbers at 1, 2 and 5, or at powers of ten where those would be too many."""
+    axes.set_xscale("log")
+    left, right = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if right < 100 * left else (1,)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def lines_figure(
@@ -152,7 +159,7 @@ def lines_figure(
         path: where to save; the ending decides the format.
         diagonal: draw y = x, what perfect calibration would be.
         log_y: logarithmic y, of all plots or of each.
-        log_x: logarithmic x, with ticks at 1, 2 and 5.
+        log_x: logarithmic x.
         columns: plots beside each other, the rest below them; all by default.
     """
     columns = columns or len(panels)
@@ -170,19 +177,14 @@ def lines_figure(
             axes.set(title=title, xlabel=x_name, ylabel=y_name)
             axes.set_yscale("log" if log else "linear")
             if log_x:
-                axes.set_xscale("log")
-                axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-                axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-                axes.xaxis.set_minor_locator(NullLocator())
+                make_log_x(axes)
         named = {
             label: handle
             for axes in figure.axes  # a model may be in some of the plots only
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
         }
         figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(4, len(named)))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-    return path
+        return save(figure, path)
 
 
 def dots_figure(panels: Sequence[tuple[str, str, Mapping[str, Sequence[float]]]], path: Path) -> Path:
@@ -207,6 +209,4 @@ def dots_figure(panels: Sequence[tuple[str, str, Mapping[str, Sequence[float]]]]
             axes.set_yticks(range(len(values)), [text_of(model) for model in values])
             axes.invert_yaxis()
             axes.set(title=title, xlabel=axis)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-    return path
+        return save(figure, path)

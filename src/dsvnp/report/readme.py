@@ -74,8 +74,11 @@ LINES = {
     ),
     "images": (
         Line("MNIST: accuracy", "mnist", "accuracy", "test"),
+        Line("… strong recipe", "mnist", "accuracy", "test", variant="-strong"),
         Line("MNIST or Fashion-MNIST: AUROC", "fashion-mnist", "auroc", "test"),
+        Line("… strong recipe", "fashion-mnist", "auroc", "test", variant="-strong"),
         Line("MNIST or KMNIST: AUROC", "kmnist", "auroc", "test"),
+        Line("… strong recipe", "kmnist", "auroc", "test", variant="-strong"),
         Line("CIFAR-10: accuracy", "cifar10", "accuracy", "test"),
         Line("… strong recipe", "cifar10", "accuracy", "test", variant="-strong"),
         Line("CIFAR-10 or SVHN: AUROC", "svhn", "auroc", "test"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.figure import Figure
 
 COLOURS = {
     "nn": "#7f7f7f",
@@ -59,6 +61,14 @@ def house_style() -> Iterator[None]:
         "axes.titlesize": 10,
         "legend.frameon": False,
         "svg.fonttype": "path",
+        "svg.hashsalt": "dsvnp",  # the same figure is the same file
     }
     with mpl.rc_context(settings):
         yield
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure, without a date, into a folder that is made if need be; the ending decides the format."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    return path
