@@ -321,9 +321,12 @@ def test_the_selection_writes_every_cell_and_goes_on(tmp_path, mnist, monkeypatc
     out = tmp_path / "selection.jsonl"
     done = select(cells, out, place, **common)
     assert [entry["cell"] for entry in done] == cells
+    assert [entry["label"] for entry in done] == ["dsvnp", "nn", "dsvnp-strong"]
+    assert done[0]["trained"]["beta_local"] == 3.0
     assert [json.loads(line) for line in out.read_text().splitlines()] == done
     for entry in done:
         assert {key.split()[0] for key in entry["scores"]} == {"mnist-held-out", "shuffled", *NOISES}
+        assert Recipe(**entry["trained"]).length == 1.0  # of the preset
         assert 0 <= entry["scores"]["mnist-held-out accuracy"] <= 1
     monkeypatch.setattr(ImagesExperiment, "run_unit", None)  # nothing is left to run
     assert select(cells, out, place, **common) == done
@@ -342,21 +345,35 @@ def test_the_selection_changes_only_what_its_cell_says(tmp_path, mnist, monkeypa
     labels = [label for _, label, _ in runs]
     assert labels == ["dsvnp-strong"] * (len(GRIDS["cifar10"]) - 1) + ["nn-strong", "nn"]
     assert all(made.judged_on == "held-out" and made.num_held_out == 5000 for made, _, _ in runs)
-    assert runs[0][0].recipe_of("dsvnp-strong").beta_local == 0.01
-    assert runs[0][0].recipe_of("dsvnp-strong").length == 0.2
+    assert runs[3][0].recipe_of("dsvnp-strong") == RECIPES["cifar10"]["strong"]._replace(
+        weight_decay=0.5, length=0.2
+    )
     assert (runs[-1][0], runs[-1][2]) == (
         make_experiment(ImagesExperiment, "paper", judged_on="held-out", models=("nn",)),
         [4],
     )
 
 
-def test_the_choice_is_by_shuffled_images_among_those_that_classify_best():
-    def entry(accuracy: float, auroc: float, **cell):
-        return {"cell": cell, "scores": {"mnist-held-out accuracy": accuracy, "shuffled auroc": auroc}}
+def chosen(done, **options) -> float:
+    return choose(done, **options)["trained"]["beta_local"]
 
-    done = [entry(0.99, 0.9, beta_local=1.0), entry(0.989, 0.95, beta_local=2.0), entry(0.988, 0.99)]
-    assert choose(done)["cell"] == {"beta_local": 2.0}
-    assert choose([*done, entry(0.995, 0.999, model="nn")])["cell"] == {"beta_local": 2.0}
-    harder = [entry(0.92, 0.9), entry(0.917, 0.95, beta_local=2.0), entry(0.915, 0.99, beta_local=3.0)]
-    assert choose(harder)["cell"] == {"beta_local": 2.0}  # standard error 0.0038
-    assert choose(harder, num_images=1000)["cell"] == {"beta_local": 3.0}
+
+def test_the_choice_is_by_strange_images_among_those_that_classify_best():
+    def entry(beta: float, accuracy: float, *aurocs: float, label="dsvnp-strong"):
+        strange = dict(
+            zip(("shuffled auroc", "uniform-in-range auroc", "uniform auroc"), aurocs, strict=False)
+        )
+        scores = {"mnist-held-out accuracy": accuracy, **strange}
+        return {"label": label, "trained": {"beta_local": beta}, "scores": scores}
+
+    done = [entry(1.0, 0.99, 0.9), entry(2.0, 0.989, 0.95), entry(3.0, 0.988, 0.99)]
+    assert chosen(done) == 2.0
+    assert chosen([*done, entry(4.0, 0.995, 0.999, label="nn-strong")]) == 2.0
+    harder = [entry(1.0, 0.92, 0.9), entry(2.0, 0.917, 0.95), entry(3.0, 0.915, 0.99)]
+    assert chosen(harder) == 2.0  # standard error 0.0038
+    assert chosen(harder, num_images=1000) == 3.0
+    # Noise counts as much as shuffled images, but only in their range.
+    assert chosen([entry(1.0, 0.99, 0.9, 0.9, 0.5), entry(2.0, 0.99, 0.95, 0.8, 1.0)]) == 1.0
+    # Seeds of a recipe are averaged: neither its best nor its worst decides.
+    assert chosen([*done, entry(2.0, 0.989, 0.7), entry(2.0, 0.989, 0.9)]) == 1.0
+    assert chosen([*done, entry(2.0, 0.985, 0.99)]) == 1.0

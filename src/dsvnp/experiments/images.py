@@ -3,8 +3,8 @@
 Models learn the classes of MNIST or CIFAR-10, and are then asked about other images and noise: a model that knows what
 it does not know is unsure of those. Entropies alone reward a model that is unsure of everything, so that accuracy,
 calibration and AUROC stand beside them. Rows named "-strong" are trained with a recipe of ours instead of the paper's.
-`images_selection.py` is there to choose it on held-out training images; so far MNIST's weights and annealing follow
-such a choice, in short runs, and CIFAR-10's values are first guesses.
+`images_selection.py` chooses it on held-out training images; MNIST's is what its first choice gave, CIFAR-10's values
+are first guesses.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ A run chooses on the training rows of a split: the size of contexts and many met
 of their metrics. The rows that members held out say how far to believe what they add to their neighbours' mean, and
 rows that none has seen by how much the spread is to be stretched, one factor for all outputs.
 
-The settings below are there to be chosen on training halves alone, by `multioutput_choice.py`; decision 4 says which of
-them have been.
+`multioutput_choice.py` chooses the settings below on training halves alone; decision 4 says which of them it has.
 """
 
 from __future__ import annotations
