@@ -1,7 +1,7 @@
 """Seconds that units of an experiment take with a machine to themselves, from runs that train for a part of the steps.
 
     python benchmarks/units.py curves results/curves/time.json
-    python benchmarks/units.py multioutput OUT.json --data-dir DIR --units np@scm20d dsvnp@scm20d
+    python benchmarks/units.py images OUT.json --data-dir DIR --set '{"domain": "cifar10"}' --units nn dsvnp
 
 Each unit of the paper preset is run whole, compilation and measurement included, but for its training, which ends
 early. The steps that are left out are added at the pace of the second half of those that were taken. The file is
@@ -38,19 +38,24 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--share", type=float, default=1 / 40, help="of the steps that are taken")
     parser.add_argument("--units", nargs="*", help="such as dsvnp-wide; all by default")
+    parser.add_argument(
+        "--set", type=json.loads, default={}, help="settings in place of the preset's, as JSON"
+    )
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--preset", default="paper")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     console, device = Console(width=120), torch.device(args.device)
-    experiment = shortened(EXPERIMENTS[args.experiment], args.share).presets()[args.preset]
+    experiment = replace(
+        shortened(EXPERIMENTS[args.experiment], args.share).presets()[args.preset], **args.set
+    )
     rows: list[dict[str, Any]] = []
     for label in args.units or experiment.labels():
         with TemporaryDirectory() as folder:
             place = Workplace(Path(folder), device, Console(quiet=True), args.data_dir)
             rows.append(timed(experiment, label, place))
         console.print(rows[-1], highlight=False)
-        about = {"experiment": args.experiment, "preset": args.preset, "share": args.share}
+        about = {"experiment": args.experiment, "preset": args.preset, "set": args.set, "share": args.share}
         record = {**about, "machine": machine_name(device), "torch": torch.__version__, "units": rows}
         args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
