@@ -58,6 +58,8 @@ class Strong:
         sigma_floor: smallest σ.
         beta_local: weight of the local divergence.
         beta_global: weight of the global divergence.
+        posterior: what q(z_G) sees in training, see `Architecture`.
+        train_local: draws of each z_* in training.
         num_global: draws of z_G from each member in each of its metrics, in prediction.
     """
 
@@ -80,6 +82,8 @@ class Strong:
     sigma_floor: float = 0.02
     beta_local: float = 1.0
     beta_global: float = 1.0
+    posterior: str = "target"
+    train_local: int = 1
     num_global: int = 8
 
     def __post_init__(self) -> None:
@@ -108,6 +112,7 @@ class Strong:
             latent_hidden=self.latent_hidden,
             decoder=(self.width,) * self.depth,
             sigma_floor=self.sigma_floor,
+            posterior=self.posterior,
             score_context=False,
         )
 
@@ -119,7 +124,7 @@ class Strong:
             self.learning_rate,
             optimizer=Adam("adamw", weight_decay=self.weight_decay),
             schedule=Schedule("cosine", warmup=min(steps_per_epoch, num_steps // 2)),
-            objective=Objective(beta_local=self.beta_local, beta_global=self.beta_global),
+            objective=Objective(self.beta_local, self.beta_global, num_local=self.train_local),
             precision=precision,
             compile=False,  # a few thousand steps: it would take more than it saves
             validate_every=max(1, num_steps // self.validations),
