@@ -110,6 +110,16 @@ def test_bfloat16_is_captured():
         torch.testing.assert_close(value, expected[name], rtol=0.05, atol=0.02)
 
 
+@pytest.mark.parametrize("how", [CAPTURED, BOTH], ids=["captured", "compiled and captured"])
+def test_batch_norm_is_captured_in_bfloat16(how):
+    chosen = {"source": images(dtype=torch.float32), "make": make_vgg, **how}
+    half, single = (run_steps(on_cuda(precision=p, **chosen), 30) for p in ("bf16", "float32"))
+    assert half.active == [True] * len(SEEDS)
+    expected = single.read_metrics()
+    for name, value in half.read_metrics().items():
+        torch.testing.assert_close(value, expected[name], rtol=0.05, atol=0.02)
+
+
 def test_a_graph_is_captured_unless_told_otherwise():
     graphs = [
         getattr(run_steps(on_cuda(compile=False, capture=how), 1)._step, "__self__", None)
