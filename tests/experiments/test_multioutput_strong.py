@@ -103,10 +103,10 @@ def test_depth_is_that_of_the_embedding_and_the_decoder():
 
 
 def test_what_training_sees_of_the_latents_can_be_set():
-    strong = Strong(posterior="context", train_local=4, beta_local=2.0, beta_global=3.0)
+    strong = Strong(posterior="context", train_global=5, train_local=4, beta_local=2.0, beta_global=3.0)
     assert strong.architecture(4, 2).posterior == "context"
     objective = strong.settings(10, "float32").objective
-    assert (objective.num_local, objective.num_global) == (4, 1)
+    assert (objective.num_local, objective.num_global) == (4, 5)
     assert (objective.beta_local, objective.beta_global) == (2.0, 3.0)
 
 

@@ -59,7 +59,8 @@ class Strong:
         beta_local: weight of the local divergence.
         beta_global: weight of the global divergence.
         posterior: what q(z_G) sees in training, see `Architecture`.
-        train_local: draws of each z_* in training.
+        train_global: draws of z_G in training.
+        train_local: draws of each z_* for each of them.
         num_global: draws of z_G from each member in each of its metrics, in prediction.
     """
 
@@ -83,6 +84,7 @@ class Strong:
     beta_local: float = 1.0
     beta_global: float = 1.0
     posterior: str = "target"
+    train_global: int = 1
     train_local: int = 1
     num_global: int = 8
 
@@ -124,7 +126,9 @@ class Strong:
             self.learning_rate,
             optimizer=Adam("adamw", weight_decay=self.weight_decay),
             schedule=Schedule("cosine", warmup=min(steps_per_epoch, num_steps // 2)),
-            objective=Objective(self.beta_local, self.beta_global, num_local=self.train_local),
+            objective=Objective(
+                self.beta_local, self.beta_global, num_global=self.train_global, num_local=self.train_local
+            ),
             precision=precision,
             compile=False,  # a few thousand steps: it would take more than it saves
             validate_every=max(1, num_steps // self.validations),
