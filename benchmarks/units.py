@@ -12,22 +12,30 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
 
 from dsvnp.experiments import EXPERIMENTS
-from dsvnp.experiments.base import Experiment, Workplace, machine_name
+from dsvnp.experiments.base import Experiment, Workplace, machine_name, make_experiment
 from dsvnp.training import Fleet, Settings
 
 LINES = 20  # of the log, of which the second half gives the pace
+
+
+class Cut(NamedTuple):
+    """Steps of a training as it is, and those that were taken of it."""
+
+    steps: int
+    taken: int
 
 
 def main() -> None:
@@ -46,59 +54,57 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     console, device = Console(width=120), torch.device(args.device)
-    experiment = replace(
-        shortened(EXPERIMENTS[args.experiment], args.share).presets()[args.preset], **args.set
-    )
+    cut: list[Cut] = []
+    kind = shortened(EXPERIMENTS[args.experiment], args.share, cut)
+    experiment = make_experiment(kind, args.preset, **args.set)
     rows: list[dict[str, Any]] = []
     for label in args.units or experiment.labels():
+        cut.clear()
         with TemporaryDirectory() as folder:
             place = Workplace(Path(folder), device, Console(quiet=True), args.data_dir)
-            rows.append(timed(experiment, label, place))
+            rows.append(timed(experiment, label, place, cut))
         console.print(rows[-1], highlight=False)
         about = {"experiment": args.experiment, "preset": args.preset, "set": args.set, "share": args.share}
         record = {**about, "machine": machine_name(device), "torch": torch.__version__, "units": rows}
         args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def shortened(kind: type[Experiment], share: float) -> type[Experiment]:
-    """The same experiment, whose training ends after a share of its steps."""
+def shortened(kind: type[Experiment], share: float, cut: list[Cut]) -> type[Experiment]:
+    """The same experiment, whose training ends after a share of its steps; `cut` gets a line for each that did."""
 
     class Shortened(kind):  # type: ignore[misc, valid-type]
         def fleet(
             self, label: str, make: Any, source: Any, seeds: Sequence[int], settings: Settings, *rest: Any
         ) -> Fleet:
-            """Train for fewer steps, and keep how many there would have been."""
             steps = max(2 * LINES, round(share * settings.num_steps))
-            # Checkpoints, a second or two of a whole run, would slow down a short one.
-            fewer = replace(settings, num_steps=steps, log_every=steps // LINES, checkpoint_every=0)
-            asked.append((settings.num_steps, steps))
+            fewer = replace(
+                settings,
+                num_steps=steps,
+                log_every=steps // LINES,
+                checkpoint_every=0,  # in so short a run they would weigh too much
+                validate_every=math.ceil(share * settings.validate_every),
+            )
+            cut.append(Cut(settings.num_steps, steps))
             made: Fleet = super().fleet(label, make, source, seeds, fewer, *rest)
             return made
 
-    asked: list[tuple[int, int]] = []
-    Shortened.asked = asked  # type: ignore[attr-defined]
     return Shortened
 
 
-def timed(experiment: Experiment, label: str, place: Workplace) -> dict[str, Any]:
-    """Run a unit and say how long the whole of it would take."""
-    (seeds,) = experiment.seed_groups()[:1]
+def timed(experiment: Experiment, label: str, place: Workplace, cut: Sequence[Cut]) -> dict[str, Any]:
+    """Run a unit and say how long the whole of it would take; one that trains nothing takes what it takes."""
+    seeds = experiment.seed_groups()[0]
     start = time.perf_counter()
     experiment.run_unit(label, seeds, place)
     seconds = time.perf_counter() - start
-    steps, taken = experiment.asked[-1]  # type: ignore[attr-defined]
-    (log,) = (place.out / "logs").glob("*.jsonl")
-    speeds = [json.loads(line)["steps_per_second"] for line in log.read_text(encoding="utf-8").splitlines()]
-    pace = statistics.fmean(1 / speed for speed in speeds[-(LINES // 2) :])
-    return {
-        "unit": label,
-        "seeds": len(seeds),
-        "steps": steps,
-        "steps_taken": taken,
-        "seconds_taken": round(seconds, 1),
-        "ms_per_step": round(1000 * pace, 4),
-        "seconds": round(seconds + pace * (steps - taken), 1),
-    }
+    row: dict[str, Any] = {"unit": label, "seeds": len(seeds), "seconds_taken": round(seconds, 1)}
+    for steps, taken in cut:
+        (log,) = (place.out / "logs").glob("*.jsonl")
+        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        pace = statistics.fmean(1 / line["steps_per_second"] for line in lines[-(LINES // 2) :])
+        row |= {"steps": steps, "steps_taken": taken, "ms_per_step": round(1000 * pace, 4)}
+        seconds += pace * (steps - taken)
+    return row | {"seconds": round(seconds, 1)}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from rich.console import Console
@@ -181,6 +181,9 @@ class Experiment(ABC):
         return {term: [line[term] for line in lines] for term in terms}
 
 
+E = TypeVar("E", bound=Experiment)
+
+
 def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
     """Run what is missing of an experiment, and write `results.json` and the figures.
 
@@ -286,7 +289,7 @@ def _spread(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def make_experiment(kind: type[Experiment], preset: str, **overrides: Any) -> Experiment:
+def make_experiment(kind: type[E], preset: str, **overrides: Any) -> E:
     """Make an experiment of a preset with some settings changed; None leaves a setting alone."""
     made = lookup(preset, kind.presets(), "preset")
     changes = {name: value for name, value in overrides.items() if value is not None}

@@ -18,7 +18,6 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -27,10 +26,9 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from dsvnp.experiments.base import Workplace
+from dsvnp.experiments.base import Workplace, make_experiment
 from dsvnp.experiments.cells import Cell, finish
 from dsvnp.experiments.images import ImagesExperiment
-from dsvnp.naming import lookup
 from dsvnp.report.style import base_name
 
 SHORT = {"length": 0.2}  # of the paper's epochs
@@ -95,7 +93,7 @@ def select(
     def made(cell: Cell) -> ImagesExperiment:
         own = {name: value for name, value in cell.items() if name not in ("model", "seed")}
         changes = {"judged_on": "held-out", "models": (cell.get("model", "dsvnp"),), **settings, **own}
-        return replace(lookup(preset, ImagesExperiment.presets(), "preset"), **changes)
+        return make_experiment(ImagesExperiment, preset, **changes)
 
     def entry(cell: Cell) -> Cell:
         """What is known of a cell before it is judged; its whole recipe, as the recipes may change one day."""

@@ -27,16 +27,16 @@ def training_figure(
         loss: draw the likelihood of classes as what it lacks to 0, on a logarithmic axis.
     """
     panels = []
-    for term, title in TERMS.items():
+    for term, title in (TERMS | {"log_likelihood": LOSS} if loss else TERMS).items():
         lines: dict[str, Line] = {}
         for run in units:
             course = run.extras["training"]
             seeds = [[math.nan if v is None else v for v in seed] for seed in zip(*course[term], strict=True)]
             if any(value != 0 for seed in seeds for value in seed if not math.isnan(value)):
                 before = lines.get(run.model, Line(course["step"], []))
-                if loss and term == "log_likelihood":
+                if title == LOSS:
                     seeds = [[-value for value in seed] for seed in seeds]
                 lines[run.model] = Line(before.x, [*before.y, *seeds])
         if lines:
-            panels.append((LOSS if loss and term == "log_likelihood" else title, "step", unit, lines))
+            panels.append((title, "step", unit, lines))
     return lines_figure(panels, path, log_y=[title in (LOSS, TERMS["kl_local"]) for title, *_ in panels])
