@@ -15,8 +15,8 @@ from dsvnp.report.tables import seeds_text
 TITLE = "Doubly stochastic neural processes: results"
 LEDE = (
     "What this library measured, beside what Wang & van Hoof (ICML 2020) print. Ours are means ± standard deviations "
-    "over seeds; in brackets stands the paper's own spread. J counts all points of a task, P those outside the context. "
-    "A band that no legend names runs from the lowest seed to the highest."
+    "over seeds; in brackets stands the paper's own spread. J counts all points of a task, P those outside the context."
+    " A band that no legend names runs from the lowest seed to the highest."
 )
 
 
