@@ -177,6 +177,20 @@ def test_vgg_is_convolutions_with_batch_norm_and_pooling_between():
         torch.testing.assert_close(net(images.flatten(1)), vgg_by_hand(net, images, lambda h: h))
 
 
+def test_vgg_keeps_channels_side_by_side_from_layer_to_layer(monkeypatch):
+    seen = []
+
+    def convolve(images, weight, **options):
+        seen.extend([images, weight])
+        return convolve.before(images, weight, **options)
+
+    convolve.before = F.conv2d
+    monkeypatch.setattr(F, "conv2d", convolve)
+    VGG((3, 8, 12), 6, LAYERS)(torch.randn(2, 5, 3 * 8 * 12))
+    assert len(seen) == 2 * sum(layer != "M" for layer in LAYERS)
+    assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in seen)
+
+
 def test_vgg_drops_after_each_relu():
     net = VGG((3, 8, 12), 6, LAYERS, dropout=0.5).eval()
     shapes = net.dropout_shapes()

@@ -202,8 +202,15 @@ class VGG(nn.Module):
 def _convolve(block: nn.Module, images: Tensor) -> Tensor:
     """Convolution and batch norm, the latter in full precision: uncompiled, `vmap` has none of mixed precision."""
     convolution, norm = block.children()
-    normed: Tensor = norm(full_precision(convolution(images)))
+    assert isinstance(convolution, nn.Conv2d)
+    weight = channels_last(convolution.weight)
+    normed: Tensor = norm(full_precision(F.conv2d(channels_last(images), weight, padding=1)))
     return normed
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """[N, channels, height, width], with channels side by side in memory: what tensor cores work on as it is."""
+    return images.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
 def max_pool(images: Tensor) -> Tensor:
