@@ -55,7 +55,6 @@ FEW: list[dict[str, Any]] = [
     {"weight_decay": 0.5},
     {"beta_local": 0.1},
     {"weight_decay": 0.5, "beta_local": 0.1},
-    {"model": "nn"},
 ]
 # Images as they are, and shorter. These cells were thought of after entropies of test images and of the sets that
 # models are tested on had been seen in short runs; the choice among them looks at none of these.
