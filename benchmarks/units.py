@@ -76,11 +76,11 @@ def shortened(kind: type[Experiment], share: float, cut: list[Cut]) -> type[Expe
         def fleet(
             self, label: str, make: Any, source: Any, seeds: Sequence[int], settings: Settings, *rest: Any
         ) -> Fleet:
-            steps = max(2 * LINES, round(share * settings.num_steps))
+            steps = min(settings.num_steps, max(2 * LINES, round(share * settings.num_steps)))
             fewer = replace(
                 settings,
                 num_steps=steps,
-                log_every=steps // LINES,
+                log_every=max(1, steps // LINES),
                 checkpoint_every=0,  # in so short a run they would weigh too much
                 validate_every=math.ceil(share * settings.validate_every),
             )
