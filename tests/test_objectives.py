@@ -276,6 +276,7 @@ def test_dual_ascent_ends_where_the_divergence_meets_its_bound(level):
             {"epsilon_global": -1.0},
             "epsilon_global must be positive, got -1.0; leave it out for no constraint",
         ),
+        ({"divide_by": "none"}, "divide_by must be 'scored' or 'all', got 'none'"),
         ({"anneal": "cosine"}, "anneal must be 'none', 'linear' or 'cyclic', got 'cosine'"),
         ({"anneal": "linear"}, "annealing needs anneal_steps of at least 1, got 0"),
         ({"anneal": "cyclic", "anneal_steps": -3}, "annealing needs anneal_steps of at least 1, got -3"),

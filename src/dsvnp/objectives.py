@@ -146,6 +146,9 @@ class Objective:
         epsilon_global: bound on the global KL per task (ε_G of Eq. 18), likewise.
         multiplier_rate: step size of the multipliers, in log space.
         divide_global: see `weighted_loss`.
+        divide_by: "scored" divides the terms of a batch by its points that are scored; "all" by all its points, so that
+            a point weighs the same in each batch. It matters where the context is not scored and a batch is one task:
+            by "scored" the few targets beside a large context then weigh as much as the many beside a small one.
         num_global: draws K of z_G in training.
         num_local: draws S of each z_* in training.
     """
@@ -159,6 +162,7 @@ class Objective:
     epsilon_global: float | None = None
     multiplier_rate: float = 1e-2
     divide_global: bool = True
+    divide_by: str = "scored"
     num_global: int = 1
     num_local: int = 1
 
@@ -171,6 +175,8 @@ class Objective:
                 raise ValueError(f"{name} must be positive, got {value}; leave it out for no constraint")
         if self.anneal not in ("none", "linear", "cyclic"):
             raise ValueError(f"anneal must be 'none', 'linear' or 'cyclic', got {self.anneal!r}")
+        if self.divide_by not in ("scored", "all"):
+            raise ValueError(f"divide_by must be 'scored' or 'all', got {self.divide_by!r}")
         if self.anneal != "none" and self.anneal_steps < 1:
             raise ValueError(f"annealing needs anneal_steps of at least 1, got {self.anneal_steps}")
         for name in ("num_global", "num_local"):

@@ -128,6 +128,24 @@ def test_an_undivided_global_kl_equals_a_plain_loop():
     assert_weights(run_steps(fleet, 10), 0, model)
 
 
+def test_dividing_by_all_points_equals_a_plain_loop():
+    fleet = make_fleet("cnp", [3], curves(refresh_every=10), objective=Objective(divide_by="all"))
+    model = seeded(partial(make_model, "cnp", ARCH), 3)
+    num_points = fleet.supply.example(torch.float64).mask_target.sum()
+    shares, per_scored = [], []
+
+    def loss(bound, step):
+        shares.append(float(bound.num_points.sum() / num_points))
+        per_scored.append((bound.log_likelihood.sum() / bound.num_points.sum()).item())
+        return -bound.log_likelihood.sum() / num_points
+
+    train_plainly(fleet, 0, model, torch.optim.Adam(model.parameters(), lr=1e-2), 10, loss)
+    assert max(shares) > 1.2 * min(shares)
+    assert_weights(run_steps(fleet, 10), 0, model)
+    logged = fleet.read_metrics()["log_likelihood"].item()
+    assert logged == pytest.approx(sum(per_scored) / 10)  # what is reported is a mean over scored points
+
+
 def test_adamw_clipping_and_a_schedule_equal_a_plain_loop():
     fleet = make_fleet(
         seeds=[4],

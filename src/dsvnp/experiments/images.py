@@ -260,6 +260,7 @@ class ImagesExperiment(Experiment):
             recipe.beta_global,
             anneal="linear" if recipe.anneal else "none",
             anneal_steps=math.ceil(recipe.anneal * num_steps),
+            divide_by="all",  # or the one image that CNP scores beside 99 of a context weighs as much as 99
             num_local=recipe.train_local,
         )
         return Settings(

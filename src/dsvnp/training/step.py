@@ -136,7 +136,8 @@ def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., tuple[Tens
         uniforms = plan.uniform.cut(uniform)
         task = plan.source.batch({**static, **pool}, uniforms, step)
         noise = plan.normal.cut(normal) | {name: u for name, u in uniforms.items() if is_uniform(name)}
-        points, tasks = model.counted(task).sum().clamp(min=1), task.num_tasks  # of the joint batch
+        scored, tasks = model.counted(task).sum().clamp(min=1), task.num_tasks  # of the joint batch
+        points = task.mask_target.sum().clamp(min=1) if objective.divide_by == "all" else scored
         task, noise = plan.cluster.my_part(task, noise)
         buffers = {name: replica[f"buffers.{name}"].clone() for name in buffer_names}
         with torch.autocast(params.device.type, torch.bfloat16, enabled=plan.settings.precision == "bf16"):
@@ -149,7 +150,7 @@ def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., tuple[Tens
         base = Weights(replica["beta_local"], replica["beta_global"])
         weights = objective.weights(base, step, replica["log_multipliers"])
         value = weighted_loss(bound, weights, points, tasks, objective.divide_global)
-        terms = torch.stack([getattr(bound, name).sum() / points for name in TERMS])
+        terms = torch.stack([getattr(bound, name).sum() / scored for name in TERMS])
         return value, (terms, bound.kl_global.sum() / tasks, buffers)
 
     static_dim = 0 if plan.static_per_replica else None
