@@ -49,6 +49,7 @@ class Recipe(NamedTuple):
         anneal: share of the steps over which both weights rise from 0; without it the local divergence, 3 nats of it at
             the start, puts most of the embedding's units to rest before they have learned anything.
         train_local: draws of each z_* in training.
+        clip: largest norm of a gradient; None for any.
         length: share of the experiment's epochs that it takes.
     """
 
@@ -62,6 +63,7 @@ class Recipe(NamedTuple):
     beta_global: float = 1.0
     anneal: float = 0.0
     train_local: int = 1
+    clip: float | None = None
     length: float = 1.0
 
 
@@ -114,7 +116,7 @@ class ImagesExperiment(Experiment):
         num_test: images of each set that is judged on.
         verify: whether files must have their published checksums.
         compile: see `Settings`; likewise `chunk_size`.
-        learning_rate: in place of the recipe's; likewise the ten that follow, see `Recipe`.
+        learning_rate: in place of the recipe's; likewise the eleven that follow, see `Recipe`.
     """
 
     name: ClassVar[str] = "images"
@@ -148,6 +150,7 @@ class ImagesExperiment(Experiment):
     beta_global: float | None = None
     anneal: float | None = None
     train_local: int | None = None
+    clip: float | None = None
     length: float | None = None
 
     def __post_init__(self) -> None:
@@ -252,6 +255,11 @@ class ImagesExperiment(Experiment):
             flip=recipe.flip,
         )
 
+    def optimizer(self, recipe: Recipe) -> Adam:
+        """AdamW where weights decay, else Adam."""
+        kind = "adamw" if recipe.weight_decay else "adam"
+        return Adam(kind, weight_decay=recipe.weight_decay, clip_norm=recipe.clip)
+
     def settings(self, recipe: Recipe, num_steps: int) -> Settings:
         """How to train by a recipe, of so many steps if it takes all epochs."""
         num_steps = math.ceil(recipe.length * num_steps)
@@ -266,7 +274,7 @@ class ImagesExperiment(Experiment):
         return Settings(
             num_steps,
             recipe.learning_rate,
-            Adam("adamw" if recipe.weight_decay else "adam", weight_decay=recipe.weight_decay),
+            self.optimizer(recipe),
             Schedule(recipe.schedule, math.ceil(recipe.warmup * num_steps)),
             objective,
             precision=self.precision,

@@ -50,11 +50,13 @@ FINER: list[dict[str, Any]] = [
 ]
 # For CIFAR-10, where a cell takes a minute of a GPU.
 FEW: list[dict[str, Any]] = [
-    {},
-    *({"learning_rate": rate} for rate in (3e-4, 3e-3)),
-    {"weight_decay": 0.5},
-    {"beta_local": 0.1},
-    {"weight_decay": 0.5, "beta_local": 0.1},
+    {"learning_rate": rate, "weight_decay": decay, "beta_local": beta}
+    for rate, decay, beta in (
+        (1e-3, 0.05, 1.0),
+        *((rate, 0.05, 1.0) for rate in (3e-4, 3e-3)),
+        (1e-3, 0.5, 1.0),
+        *((1e-3, decay, 0.1) for decay in (0.05, 0.5)),
+    )
 ]
 # Images as they are, and shorter. These cells were thought of after entropies of test images and of the sets that
 # models are tested on had been seen in short runs; the choice among them looks at none of these.
