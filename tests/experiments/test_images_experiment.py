@@ -23,6 +23,7 @@ from dsvnp.objectives import Objective
 from dsvnp.training import Adam, Fleet, Interrupted, Schedule
 
 CPU = torch.device("cpu")
+RESULTS = Path(__file__).parents[2] / "results"
 NOISES = [f"{kind}{suffix}" for suffix in ("", "-in-range") for kind in ("rademacher", "uniform", "gaussian")]
 DETECTION = {"auroc", "aupr", "fpr95"}
 SPLIT = {"expected-entropy", "mutual-information"}
@@ -352,6 +353,20 @@ def test_the_selection_changes_only_what_its_cell_says(tmp_path, mnist, monkeypa
         make_experiment(ImagesExperiment, "paper", judged_on="held-out", models=("nn",)),
         [4],
     )
+
+
+def test_what_was_selected_from_is_the_grid():
+    def trained(cell):
+        own = {name: value for name, value in cell.items() if name not in ("model", "seed")}
+        made = make_experiment(ImagesExperiment, "paper", models=(cell.get("model", "dsvnp"),), **own)
+        (label,) = made.labels()
+        return label, made.recipe_of(label), cell.get("seed", 0)
+
+    lines = (RESULTS / "images-mnist" / "selection.jsonl").read_text().splitlines()
+    done = [json.loads(line) for line in lines]
+    held = [(entry["label"], Recipe(**entry["trained"]), entry["cell"].get("seed", 0)) for entry in done]
+    assert sorted(map(str, held)) == sorted(str(trained(cell)) for cell in GRIDS["mnist"])
+    assert Recipe(**choose(done)["trained"]) == RECIPES["mnist"]["strong"]
 
 
 def chosen(done, **options) -> float:

@@ -32,6 +32,7 @@ from dsvnp.experiments.images import ImagesExperiment
 from dsvnp.report.style import base_name
 
 SHORT = {"length": 0.2}  # of the paper's epochs
+START = {"learning_rate": 1e-3, "weight_decay": 0.01, "pad": 2}  # what MNIST's strong recipe was at first
 WEIGHTS: list[dict[str, Any]] = [
     *({"beta_local": b, "anneal": share} for b, share in product((0.01, 0.1, 1.0, 10.0), (0.0, 0.25))),
     {"beta_local": 1.0, "anneal": 1.0},
@@ -70,7 +71,10 @@ PLAIN: list[dict[str, Any]] = [
 GRIDS: dict[str, list[Cell]] = {
     "mnist": [
         *({"domain": "mnist", **SHORT, **cell} for cell in WEIGHTS),
-        *({"domain": "mnist", "recipe": "strong", **SHORT, **cell} for cell in [*REST, *PLAIN, *FINER]),
+        *(
+            {"domain": "mnist", "recipe": "strong", **SHORT, **START, **cell}
+            for cell in [*REST, *PLAIN, *FINER]
+        ),
     ],
     "cifar10": [
         {"domain": "cifar10", "recipe": "strong", "precision": "bf16", **SHORT, **cell} for cell in FEW
