@@ -251,6 +251,18 @@ def test_what_json_lacks_becomes_null_and_digits_are_few(tmp_path, monkeypatch):
     assert json.loads(text)["units"][0]["extras"]["values"] == [None, None, 0.333333]
 
 
+def test_a_run_with_a_value_that_json_lacks_can_be_added_to(tmp_path, monkeypatch):
+    def measured(self, model, seeds, place):
+        measurement = Measurement("numbers", "nll", "test-J", "nats", tuple(float("inf") for _ in seeds))
+        return UnitResult(model, tuple(seeds), (measurement,), {"seeds": list(seeds)})
+
+    monkeypatch.setattr(Counting, "run_unit", measured)
+    run(Counting(num_seeds=1), place(tmp_path))
+    run(Counting(num_seeds=2), place(tmp_path), resume=True)
+    rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["rows"]
+    assert [row["seeds"] for row in rows] == [[None, None]] * 2
+
+
 def test_units_survive_being_written(tmp_path):
     run(Counting(num_seeds=1), place(tmp_path))
     (unit, _) = json.loads((tmp_path / "units.json").read_text(encoding="utf-8"))["units"]

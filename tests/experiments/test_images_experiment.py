@@ -14,7 +14,15 @@ from rich.console import Console
 from tiny_images import draw, write_cifar10, write_idx, write_mnist
 
 from dsvnp.cli import main
-from dsvnp.experiments.base import Measurement, UnitResult, Workplace, make_experiment, run
+from dsvnp.experiments.base import (
+    Measurement,
+    UnitResult,
+    Workplace,
+    load_units,
+    make_experiment,
+    run,
+    write_results,
+)
 from dsvnp.experiments.gather import gather
 from dsvnp.experiments.images import COLUMNS, RECIPES, ImagesExperiment, Recipe
 from dsvnp.experiments.images_data import Portions, load_sets
@@ -201,6 +209,8 @@ def test_the_papers_architecture_and_length():
     arch = made.architecture()
     assert (arch.dim_x, arch.dim_y, arch.image, arch.embed_x) == (784, 10, (1, 28, 28), "lenet")
     assert (arch.dim_latx, arch.dim_laty, arch.dim_lat, arch.encoder, arch.decoder) == (32, 64, 64, (), ())
+    assert arch.dropout == 0.1
+    assert made.settings(made.recipe_of("nn"), 1000).precision == "tf32"
     assert (made.num_epochs, made.num_points, made.num_context, made.num_draws) == (100, 100, 100, 100)
     assert (made.num_seeds, made.num_test, made.num_train, made.verify) == (3, 10_000, None, True)
     arch = make_experiment(ImagesExperiment, "paper", domain="cifar10").architecture()
@@ -209,17 +219,18 @@ def test_the_papers_architecture_and_length():
 
 
 def test_recipes_and_what_replaces_them():
-    made = ImagesExperiment(domain="cifar10", beta_local=7.0, anneal=0.5, train_local=2)
-    assert made.recipe_of("dsvnp") == Recipe(5e-5, beta_local=7.0, anneal=0.5, train_local=2)
+    own = {"beta_local": 7.0, "beta_global": 3.0, "anneal": 0.5, "train_local": 2}
+    made = ImagesExperiment(domain="cifar10", **own)
+    assert made.recipe_of("dsvnp") == Recipe(5e-5, **own)
     strong = made.recipe_of("mc-dropout-strong")
-    assert strong == RECIPES["cifar10"]["strong"]._replace(beta_local=7.0, anneal=0.5, train_local=2)
+    assert strong == RECIPES["cifar10"]["strong"]._replace(**own)
     settings = made.settings(strong._replace(warmup=0.1, weight_decay=0.3, clip=2.0, length=1.0), 1000)
-    assert settings.objective == Objective(7.0, 1.0, "linear", 500, divide_by="all", num_local=2)
+    assert settings.objective == Objective(7.0, 3.0, "linear", 500, divide_by="all", num_local=2)
     assert settings.schedule == Schedule("cosine", 100)
     assert settings.optimizer == Adam("adamw", weight_decay=0.3, clip_norm=2.0)
     assert (settings.num_steps, settings.checkpoint_every) == (1000, 125)
-    brief = made.settings(strong._replace(length=0.1), 1000)
-    assert (brief.num_steps, brief.objective.anneal_steps) == (100, 50)
+    brief = made.settings(strong._replace(warmup=0.1, length=0.1), 1000)
+    assert (brief.num_steps, brief.objective.anneal_steps, brief.schedule.warmup) == (100, 50, 10)
     plain = ImagesExperiment().settings(ImagesExperiment().recipe_of("nn"), 1000)
     assert (plain.optimizer, plain.schedule, plain.learning_rate) == (Adam(), Schedule(), 1e-3)
     assert plain.objective == Objective(divide_by="all")
@@ -262,6 +273,12 @@ def test_domain_images_are_in_0_to_1_and_others_alike(mnist):
     assert set(sets.x["rademacher"].unique().tolist()) == {-0.5, 0.5}
     assert set(sets.x["rademacher-in-range"].unique().tolist()) == {0.0, 1.0}
     assert float(sets.x["gaussian"].std()) == pytest.approx(1, abs=0.02)
+    pixels = (
+        sets.images.double() / 255
+    )  # of which the noise in range has mean and deviation, cut off at black
+    black = torch.special.ndtr(-pixels.mean() / pixels.std())
+    share = (sets.x["gaussian-in-range"] == 0).double().mean()
+    assert float(share) == pytest.approx(float(black), abs=0.01)
 
 
 def test_cifar10_is_standardised_by_its_training_images(cifar10):
@@ -282,6 +299,10 @@ def test_the_context_is_of_the_training_images(mnist):
     known = {tuple(x.tolist()): int(y) for x, y in zip(sets.images.flatten(1), sets.labels, strict=True)}
     for x, y in zip(sets.context.x, sets.context.y, strict=True):
         assert known[tuple((255 * x).round().int().tolist())] == int(y)
+    first = sets.images[:12].flatten(1) / 255
+    assert not torch.allclose(sets.context.x.sort(0).values, first.sort(0).values)
+    in_file, _ = draw(80, (28, 28), 0)
+    assert not torch.equal(sets.images[:, 0], torch.from_numpy(in_file[:50]))  # in random order
 
 
 def test_settings_are_chosen_without_the_test_files(tmp_path):
@@ -355,18 +376,52 @@ def test_the_selection_changes_only_what_its_cell_says(tmp_path, mnist, monkeypa
     )
 
 
-def test_what_was_selected_from_is_the_grid():
-    def trained(cell):
-        own = {name: value for name, value in cell.items() if name not in ("model", "seed")}
-        made = make_experiment(ImagesExperiment, "paper", models=(cell.get("model", "dsvnp"),), **own)
-        (label,) = made.labels()
-        return label, made.recipe_of(label), cell.get("seed", 0)
+@pytest.mark.parametrize(("domain", "length"), [("mnist", 0.2), ("cifar10", 0.4)])
+def test_the_committed_selection_is_of_the_grid_and_gives_the_recipe(tmp_path, monkeypatch, domain, length):
+    out = tmp_path / "selection.jsonl"
+    shutil.copy(RESULTS / f"images-{domain}" / "selection.jsonl", out)
+    monkeypatch.setattr(ImagesExperiment, "run_unit", None)  # nothing is left to run
+    done = select(GRIDS[domain], out, Workplace(tmp_path, CPU, Console(file=io.StringIO())))
+    assert len(done) == len(GRIDS[domain])
+    trained = Recipe(**choose(done)["trained"])
+    assert trained._replace(length=length) == RECIPES[domain]["strong"]
 
-    lines = (RESULTS / "images-mnist" / "selection.jsonl").read_text().splitlines()
-    done = [json.loads(line) for line in lines]
-    held = [(entry["label"], Recipe(**entry["trained"]), entry["cell"].get("seed", 0)) for entry in done]
-    assert sorted(map(str, held)) == sorted(str(trained(cell)) for cell in GRIDS["mnist"])
-    assert Recipe(**choose(done)["trained"]) == RECIPES["mnist"]["strong"]
+
+def test_seeds_of_a_recipe_are_one_recipe_though_a_setting_came_later():
+    def entry(accuracy, **trained):
+        scores = {"mnist-held-out accuracy": accuracy, "shuffled auroc": 0.5}
+        return {"label": "dsvnp", "trained": {"learning_rate": 1e-3, **trained}, "scores": scores}
+
+    made = choose([entry(0.9), entry(0.8, clip=None), entry(0.86, pad=2)])
+    assert made["trained"]["pad"] == 2
+
+
+def test_a_selection_looks_at_the_test_split_alone(tmp_path, monkeypatch):
+    def run_unit(self, label, seeds, place):
+        rows = [
+            Measurement("mnist-held-out", "accuracy", split, "share", (v,))
+            for split, v in (("test", 0.9), ("test-context", 0.1))
+        ]
+        return UnitResult(label, tuple(seeds), tuple(rows))
+
+    monkeypatch.setattr(ImagesExperiment, "run_unit", run_unit)
+    place = Workplace(tmp_path, CPU, Console(file=io.StringIO()))
+    (entry,) = select([{"domain": "mnist"}], tmp_path / "out.jsonl", place)
+    assert entry["scores"] == {"mnist-held-out accuracy": 0.9}
+
+
+def test_units_of_another_recipe_are_refused(tmp_path):
+    made = make_experiment(ImagesExperiment, "paper", recipe="strong", models=("nn",))
+    other = RECIPES["mnist"]["strong"]._replace(learning_rate=1.0)
+    for recipe, refused in ((RECIPES["mnist"]["strong"], False), (other, True)):
+        write_results(made, [UnitResult("nn-strong", (0,), (), {"recipe": recipe._asdict()})], tmp_path)
+        if refused:
+            with pytest.raises(
+                ValueError, match=r"nn-strong trained by another recipe.*choose another --out"
+            ):
+                load_units(made, tmp_path, resume=True)
+        else:
+            assert len(load_units(made, tmp_path, resume=True)) == 1
 
 
 def chosen(done, **options) -> float:
@@ -379,7 +434,7 @@ def test_the_choice_is_by_strange_images_among_those_that_classify_best():
             zip(("shuffled auroc", "uniform-in-range auroc", "uniform auroc"), aurocs, strict=False)
         )
         scores = {"mnist-held-out accuracy": accuracy, **strange}
-        return {"label": label, "trained": {"beta_local": beta}, "scores": scores}
+        return {"label": label, "trained": {"learning_rate": 1e-3, "beta_local": beta}, "scores": scores}
 
     done = [entry(1.0, 0.99, 0.9), entry(2.0, 0.989, 0.95), entry(3.0, 0.988, 0.99)]
     assert chosen(done) == 2.0

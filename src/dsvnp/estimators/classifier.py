@@ -128,6 +128,7 @@ class NPClassifier(ClassifierMixin, BaseNP):
     def _learn_outputs(self, outputs: Sequence[Any]) -> None:
         labels = np.concatenate([np.asarray(values_of(y)) for y in outputs])
         self._read_outputs(labels, reset=True)
+        self.target_names_ = names_of(outputs[0], 1)
 
     def _ood(self, predictive: Predictive, rows: slice) -> Tensor:
         """Entropy of the predicted class (Sec. 4.4)."""

@@ -264,7 +264,9 @@ def _column_of_targets(series: Any) -> Array:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a cell can be read as a number."""
+    """Whether a cell can be read as a number; 1_000, which Python takes for one, is text to everyone else."""
+    if isinstance(value, str) and "_" in value:
+        return False
     try:
         float(value)
     except (TypeError, ValueError):

@@ -6,6 +6,7 @@ Every complaint names the file, the column and the line: who wrote the table can
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
 import warnings
@@ -132,7 +133,7 @@ def _read_text(path: Path, texts: Collection[str]) -> Columns:
     if not text.strip():
         raise ValueError(f"{path} is empty; expected a header with names and rows below it")
     separator = max(SEPARATORS, key=header.count)
-    reader = csv.reader(text.splitlines(), delimiter=separator)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     names = [name.strip() for name in next(reader)]
     _check_header(path, names)
     rows, lines = [], []

@@ -72,8 +72,11 @@ class UnitResult:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> UnitResult:
-        """Read what `asdict` wrote."""
-        measurements = tuple(Measurement(**{**m, "values": tuple(m["values"])}) for m in data["measurements"])
+        """Read what `asdict` wrote; what JSON could not hold is not a number."""
+        measurements = tuple(
+            Measurement(**{**m, "values": tuple(math.nan if v is None else v for v in m["values"])})
+            for m in data["measurements"]
+        )
         return cls(**{**data, "seeds": tuple(data["seeds"]), "measurements": measurements})
 
 
@@ -143,6 +146,10 @@ class Experiment(ABC):
         """The paper's figure for a model's measurement, and its spread, where there is one."""
         base = model.split("-")[0] if not model.startswith("mc-dropout") else "mc-dropout"
         return self.paper.get((m.dataset, base, m.metric, m.split.removesuffix("-max")), (None, None))
+
+    def refuses(self, unit: UnitResult) -> str | None:
+        """Why a finished unit is not one of this run, although the settings agree; None if it is."""
+        return None
 
     def seed_groups(self) -> list[tuple[int, ...]]:
         """Seeds 0 … num_seeds − 1 in groups."""
@@ -234,7 +241,11 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
                 f"{out} holds a run with {key} = {data['config'].get(key)!r}, not {mine.get(key)!r}; "
                 "choose another --out, or remove it"
             )
-    return [UnitResult.from_dict(unit) for unit in data["units"]]
+    units = [UnitResult.from_dict(unit) for unit in data["units"]]
+    for unit in units:
+        if (reason := experiment.refuses(unit)) is not None:
+            raise ValueError(f"{out} holds {unit.model} {reason}; choose another --out, or remove it")
+    return units
 
 
 def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path) -> None:

@@ -220,6 +220,12 @@ class ImagesExperiment(Experiment):
         own = {name: value for name in Recipe._fields if (value := getattr(self, name)) is not None}
         return base._replace(**own)
 
+    def refuses(self, unit: UnitResult) -> str | None:
+        """A unit that was trained when the recipe was another one."""
+        trained = unit.extras.get("recipe")
+        known = trained is None or Recipe(**trained) == self.recipe_of(unit.model)
+        return None if known else f"trained by another recipe, {trained}"
+
     def portions(self) -> Portions:
         """How much of each set is used."""
         return Portions(*(getattr(self, name) for name in Portions._fields))

@@ -28,7 +28,7 @@ from rich.console import Console
 
 from dsvnp.experiments.base import Workplace, make_experiment
 from dsvnp.experiments.cells import Cell, finish
-from dsvnp.experiments.images import ImagesExperiment
+from dsvnp.experiments.images import ImagesExperiment, Recipe
 from dsvnp.report.style import base_name
 
 SHORT = {"length": 0.2}  # of the paper's epochs
@@ -129,13 +129,13 @@ def choose(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> dict[st
     Returns:
         How it was trained, and its mean scores.
     """
-    recipes: dict[str, list[Mapping[str, float]]] = {}
+    recipes: dict[Recipe, list[Mapping[str, float]]] = {}
     for entry in done:
         if base_name(entry["label"]) == "dsvnp":
-            recipes.setdefault(json.dumps(entry["trained"]), []).append(entry["scores"])
+            recipes.setdefault(Recipe(**entry["trained"]), []).append(entry["scores"])
     means = [
         {
-            "trained": json.loads(recipe),
+            "trained": recipe._asdict(),
             "scores": {name: fmean(run[name] for run in runs) for name in runs[0]},
         }
         for recipe, runs in recipes.items()

@@ -85,7 +85,7 @@ class Strong:
     beta_global: float = 1.0
     posterior: str = "target"
     train_global: int = 1
-    train_local: int = 1
+    train_local: int = 4
     num_global: int = 8
 
     def __post_init__(self) -> None:

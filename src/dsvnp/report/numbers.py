@@ -23,12 +23,17 @@ def printed(value: float) -> str:
 
 
 def mean_and_spread(row: Mapping[str, Any]) -> str:
-    """The mean ± the standard deviation of a row, to the same decimal; the mean alone where nothing spreads."""
+    """The mean ± the standard deviation of a row, to the same decimal; the mean alone where nothing spreads.
+
+    A spread that would read 0 there is written as a power of ten.
+    """
     mean, std = row["mean"], row["std"]
     if mean is None or not std:
         return number(mean)
     decimals = _decimals(mean, std)
     spread = _short(f"{std:.1e}") if decimals is None else f"{std:.{decimals}f}"
+    if float(spread.replace(MINUS, "-")) == 0:
+        spread = _short(f"{std:.0e}")
     return f"{number(mean, std)} ± {spread}"
 
 

@@ -137,7 +137,7 @@ def restore(fleet: Fleet, checkpoint: Checkpoint) -> None:
             )
         generator.set_state(torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8))
     for name, target in fleet.state.items():
-        if name.split(".")[-1] in FLAT:
+        if name.removeprefix("best.") in FLAT:
             parts = {k: checkpoint.tensors[f"{name}.{k}"][rows] for k in fleet.plan.layout.shapes}
             target.copy_(fleet.plan.layout.flatten(parts))
         else:
@@ -160,7 +160,7 @@ def _named(fleet: Fleet, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Cut flat tensors into parameters by name, so that a file can be read without this program."""
     out: dict[str, Tensor] = {}
     for name, value in tensors.items():
-        if name.split(".")[-1] in FLAT:
+        if name.removeprefix("best.") in FLAT:
             out |= {f"{name}.{k}": part for k, part in fleet.plan.layout.unflatten(value).items()}
         else:
             out[name] = value
