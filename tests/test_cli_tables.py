@@ -102,7 +102,7 @@ def changed(name, row, value):
 WRONG = [
     (columns(), ["--target", "flaw"], "Did you mean 'flow'?"),
     (columns(), ["--target", "flow", "--inputs", "a,c"], "unknown column of"),
-    (columns(), ["--target", "flow", "--inputs", "a,flow"], "input and target"),
+    (columns(), ["--target", "flow", "--inputs", "a,flow"], "flow is in --inputs and in --target"),
     (columns(), ["--target", "flow", "--model", "dsvpn"], "Did you mean 'dsvnp'?"),
     (columns(), ["--target", "town,flow"], "one column at a time"),
     (columns(), ["--target", "flow,town"], "target 'town' holds texts ('"),
@@ -122,6 +122,11 @@ WRONG = [
     ({**columns(), "p_x": ["x", "y"] * 30}, ["--target", "p_x"], "would be called 'p_x'"),
     ({**columns(), "b": ["2024-01-31"] * 60}, ["--target", "flow"], "t.csv: column 'b' holds dates"),
     ({**columns(), "b": ["1 000"] * 60}, ["--target", "flow"], "t.csv: column 'b' holds numbers that"),
+    (
+        {**columns(), "b": [f"id{i}" for i in range(60)]},
+        ["--target", "flow"],
+        "another text in each of 60 rows",
+    ),
     ({**columns(), "b": [""] * 60}, ["--target", "flow", "--drop-missing"], "missing in every row"),
     (columns(rows=1), ["--target", "flow"], "known in 1 row(s); a fit needs at least 2"),
     ({k: [] for k in columns()}, ["--target", "flow"], "has a header but no row"),
@@ -173,6 +178,10 @@ def test_mistakes_with_models_and_outputs(run, tmp_path):
     strange = write(tmp_path / "strange.csv", {"a": ["x"], "b": [1], "depth": [1], "town": ["Ely"]})
     (tmp_path / "holiday").mkdir()
     (tmp_path / "holiday" / "photo.jpg").write_text("")
+    picture = write(tmp_path / "table.png", columns())
+    x = np.linspace(0, 1, 30)[:, None]
+    unnamed = tmp_path / "unnamed"
+    NPRegressor("cnp", n_replicas=1, max_steps=2, random_state=0).fit(x, x[:, 0]).save(unnamed)
     for words, message in [
         (["predict", model, less, "--out", tmp_path / "o.csv"], "less.csv has no column 'b'"),
         (
@@ -183,7 +192,12 @@ def test_mistakes_with_models_and_outputs(run, tmp_path):
         (["predict", tmp_path / "none", table, "--out", tmp_path / "o.csv"], "holds no estimator"),
         (["predict", model, tmp_path / "none.csv", "--out", tmp_path / "o.csv"], "none.csv is not there"),
         (["predict", model, table, "--out", tmp_path / "o.csv", "--coverage", "90"], "coverage must lie"),
-        (["evaluate", model, less], "unknown column of"),
+        (["evaluate", model, less], "less.csv has no column 'flow', which the model was fitted to predict"),
+        (["evaluate", model, table, "--plot", tmp_path / "p.svg"], "expected a name that ends in .png"),
+        (["evaluate", model, picture, "--plot", picture], "is the table itself"),
+        (["predict", unnamed, table, "--out", tmp_path / "o.csv"], "fitted to arrays"),
+        (["fit", tmp_path, "--target", "flow", "--out", tmp_path / "n"], "is a folder; pass the path"),
+        (["fit", table, "--target", "flow", "--out", table / "n"], "nothing can be written into"),
         (["fit", table, "--target", "flow", "--out", tmp_path / "holiday"], "holds no model"),
         (["fit", tmp_path / "t.xls", "--target", "flow", "--out", tmp_path / "n"], "t.xls is not there"),
     ]:

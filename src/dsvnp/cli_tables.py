@@ -62,6 +62,9 @@ def fit(
     lookup(task, TASKS, "task")
     if out.exists() and not (out / RECORD).is_file():
         raise ValueError(f"{out} is there and holds no model; choose another --out")
+    folder = next(parent for parent in out.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
     with _spoken_warnings():
         rows = read_table(table)
         targets = _names(target, rows, table)
@@ -141,10 +144,13 @@ def evaluate(
     device: Device = "auto",
 ) -> None:
     """Measure a model on a table whose targets are known, beside a mean predictor and ridge."""
+    if plot is not None:
+        _check_plot(plot, table)
     estimator = load(model, device)
     with _spoken_warnings():
         rows = read_table(table, texts_for(estimator))
-        targets = _names(",".join(estimator.target_names_), rows, table)
+        targets = list(estimator.target_names_)
+        _check_columns(targets, rows, table, "was fitted to predict")
         inputs, keep = _without_missing(_inputs(estimator, rows, table), drop_missing)
         outputs = outputs_of(rows.rows(keep), targets, type(estimator), table, learn=False)
         x, y = estimator._read_pair(inputs, outputs, reset=False)
@@ -164,6 +170,15 @@ def evaluate(
         plot.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(calibration_plot(calibration_of(predictive, y).cpu(), table.name))
         os.replace(temporary, plot)
+        Console().print(f"A calibration plot is in [bold]{plot}[/bold].")
+
+
+def _check_plot(plot: Path, table: Path) -> None:
+    """Refuse a name that is not a picture's, before anything is computed."""
+    if plot.suffix.lower() != ".png":
+        raise ValueError(f"--plot {plot}: expected a name that ends in .png, got {plot.suffix!r}")
+    if plot.exists() and table.exists() and plot.samefile(table):
+        raise ValueError(f"--plot {plot} is the table itself, which would be lost; choose another name")
 
 
 def register(app: typer.Typer) -> None:
@@ -184,20 +199,27 @@ def _names(text: str, rows: Columns, path: Path) -> list[str]:
 def _chosen(inputs: str | None, targets: list[str], rows: Columns, path: Path) -> list[str]:
     """Columns to predict from: those a user names, or all that are no target."""
     chosen = _names(inputs, rows, path) if inputs else [name for name in rows.columns if name not in targets]
-    if not chosen or set(chosen) & set(targets):
-        raise ValueError(
-            f"{path}: no column is left to predict from, or one is input and target; see --inputs"
-        )
+    if not chosen:
+        raise ValueError(f"{path}: no column is left to predict from; all are targets")
+    if both := [name for name in chosen if name in targets]:
+        raise ValueError(f"{path}: {', '.join(both)} is in --inputs and in --target; leave it out of one")
     return chosen
 
 
 def _inputs(estimator: BaseNP, rows: Columns, path: Path) -> Columns:
     """The columns a model was fitted to, in its order; others do not matter."""
     names = list(getattr(estimator, "feature_names_in_", []))
+    if not names:
+        raise ValueError("the model was fitted to arrays, whose columns have no names; ask it from Python")
+    _check_columns(names, rows, path, "was fitted with")
+    return rows.select(names)
+
+
+def _check_columns(names: Sequence[str], rows: Columns, path: Path, what: str) -> None:
+    """Refuse a table that lacks a column of the model's."""
     for name in names:
         if name not in rows.columns:
-            raise ValueError(f"{path} has no column {name!r}, which the model was fitted with")
-    return rows.select(names)
+            raise ValueError(f"{path} has no column {name!r}, which the model {what}")
 
 
 def _without_missing(rows: Columns, drop: bool) -> tuple[Columns, Array]:

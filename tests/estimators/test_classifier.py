@@ -88,6 +88,26 @@ def test_frames_in_frames_out(kind):
     assert isinstance(fitted.uncertainty(frame).epistemic, kind.Series)
 
 
+def test_arrays_out_whatever_went_in_for_tools_that_want_them():
+    X, y = labels(rows=40)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    own = NPClassifier(**{**QUICK, "max_steps": 5}, output="array")
+    fitted = clone(own).fit(frame, y)
+    answers = [fitted.predict(frame), fitted.predict_proba(frame), *fitted.uncertainty(frame)]
+    assert all(type(values) is np.ndarray for values in [*answers, fitted.ood_score(frame)])
+    scores = cross_val_score(own, frame, y == "ash", cv=2, scoring="roc_auc", error_score="raise")
+    assert np.isfinite(scores).all()
+    with pytest.raises(ValueError, match=r"unknown output 'arrays'\. Did you mean 'array'"):
+        NPClassifier(output="arrays").fit(X, y)
+
+
+def test_many_small_tables_keep_the_name_of_their_labels():
+    X, y = labels(rows=40)
+    tasks = [(X[:20], pd.Series(y[:20], name="kind")), (X[20:], pd.Series(y[20:], name="kind"))]
+    fitted = NPClassifier("cnp", **{**QUICK, "max_steps": 3}).fit_tasks(tasks)
+    assert fitted.target_names_ == ("kind",)
+
+
 def test_many_small_tables_with_labels_of_their_own():
     X, y = labels(rows=60)
     tasks = [(X[i : i + 10], y[i : i + 10]) for i in range(0, 60, 10)]

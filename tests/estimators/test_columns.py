@@ -110,6 +110,7 @@ def test_some_rows_keep_their_places():
     [
         (pd.DataFrame({"when": pd.to_datetime(["2020-01-01"])}), "'when' holds dates"),
         (pd.DataFrame({"name": [f"n{i}" for i in range(300)]}), "'name' has 300 different texts"),
+        (pd.DataFrame({"id": [f"n{i}" for i in range(30)]}), "'id' has another text in each of 30 rows"),
         (pd.DataFrame({"a": [1.0, np.nan]}), "contains NaN: column 'a' at row 1"),
         (pd.DataFrame({"a": [np.inf, 1.0]}), "contains infinity: column 'a' at row 0"),
     ],

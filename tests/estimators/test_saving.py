@@ -71,6 +71,10 @@ def test_an_estimator_is_replaced_but_nothing_else_is(tmp_path):
     regressor(1).save(tmp_path / "model")
     classifier().save(tmp_path / "model")
     assert isinstance(NPClassifier.load(tmp_path / "model"), NPClassifier)
+    (tmp_path / "model" / "notes.txt").write_text("important")
+    regressor(1).save(tmp_path / "model")
+    assert (tmp_path / "model" / "notes.txt").read_text() == "important"
+    assert isinstance(NPRegressor.load(tmp_path / "model"), NPRegressor)
     (tmp_path / "holiday").mkdir()
     (tmp_path / "holiday" / "photo.jpg").write_text("")
     with pytest.raises(FileExistsError, match="holds no estimator"):
@@ -86,8 +90,8 @@ def test_what_cannot_be_used_is_refused_with_a_reason(tmp_path):
         NPClassifier.load(path)
     with pytest.raises(ValueError, match="holds no estimator"):
         NPRegressor.load(tmp_path)
-    (path / "estimator.json").write_text(json.dumps({**record, "version": 3, "dsvnp": "9.0"}))
-    with pytest.raises(ValueError, match=r"written by dsvnp 9\.0 in format 3.*up to 2: upgrade it"):
+    (path / "estimator.json").write_text(json.dumps({**record, "version": 4, "dsvnp": "9.0"}))
+    with pytest.raises(ValueError, match=r"written by dsvnp 9\.0 in format 4.*up to 3: upgrade it"):
         NPRegressor.load(path)
     (path / "estimator.json").write_text(json.dumps({**record, "format": "other"}))
     with pytest.raises(ValueError, match="is no estimator's"):

@@ -22,6 +22,23 @@ def test_a_word_for_nothing_is_a_text_among_texts_and_missing_among_numbers(tmp_
     assert table["all"].tolist() == [word, word, ""]
 
 
+def test_a_cell_may_hold_lines_and_signs_that_end_them_elsewhere(tmp_path):
+    table = read(tmp_path, 'note,size\n"two\nlines",1\nnext\x85line,2\n')
+    assert table["note"].tolist() == ["two\nlines", "next\x85line"]
+    assert table["size"].tolist() == [1, 2]
+
+
+def test_python_s_own_way_to_group_digits_is_text(tmp_path):
+    assert read(tmp_path, "a,b\n1_000,1\n2_000,2\n")["a"].tolist() == ["1_000", "2_000"]
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path):
+    path = tmp_path / "t.parquet"
+    path.write_text("junk")
+    with pytest.raises(ValueError, match=r"t\.parquet cannot be read as Parquet"):
+        read_table(path)
+
+
 def test_a_column_of_empty_cells_is_missing_numbers(tmp_path):
     assert np.isnan(read(tmp_path, "a,b\n1,\n2,\n")["b"]).all()
 

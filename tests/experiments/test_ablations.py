@@ -82,3 +82,8 @@ def test_a_weight_that_is_the_experiments_own_is_not_run_twice():
 def test_an_unknown_name_is_refused(setting, message):
     with pytest.raises(ValueError, match=message):
         AblationsExperiment(**{setting: (message,)}).labels()
+
+
+def test_models_without_an_ablation_are_refused():
+    with pytest.raises(ValueError, match="the ablations are of np, dsvnp; none of cnp is among them"):
+        AblationsExperiment(models=("cnp",)).labels()

@@ -33,6 +33,7 @@ from dsvnp.predictive import Predictive
 from dsvnp.training import Reporter
 
 CHUNK = 2000  # rows that are predicted at once
+OUTPUTS = {"same": True, "array": False}
 Floats = NDArray[np.float64]
 
 
@@ -65,6 +66,7 @@ class BaseNP(BaseEstimator, ABC):
         n_draws: int = 16,
         max_context: int | None = None,
         device: str = "auto",
+        output: str = "same",
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
@@ -76,6 +78,7 @@ class BaseNP(BaseEstimator, ABC):
         self.n_draws = n_draws
         self.max_context = max_context
         self.device = device
+        self.output = output
         self.random_state = random_state
         self.verbose = verbose
 
@@ -140,6 +143,7 @@ class BaseNP(BaseEstimator, ABC):
     def _start(self) -> int:
         """Check the settings and draw the seed of everything that is random."""
         lookup(self.model, MODELS, "model")
+        lookup(self.output, OUTPUTS, "output")
         for name in ("n_replicas", "n_draws", "max_steps", "width", "max_context"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int | np.integer) or value < 1):
@@ -293,7 +297,11 @@ class BaseNP(BaseEstimator, ABC):
             return torch.where(known[rows].to(device), log_prob, torch.nan)
 
         (values,) = self._ask(X, score, context)
-        return answer(values, X, ["log_prob"])
+        return self._as_asked(values, X, ["log_prob"])
+
+    def _as_asked(self, values: NDArray[Any], X: Any, names: Sequence[str]) -> Any:
+        """Answers as the kind of table that X is, or as an array where `output` says so."""
+        return answer(values, X, names) if OUTPUTS[self.output] else values
 
     def _outputs_of(self, X: Any, y: Any) -> Tensor:
         """What is known of rows that a fitted estimator is asked about."""
@@ -305,7 +313,7 @@ class BaseNP(BaseEstimator, ABC):
     def ood_score(self, X: Any, context: Any = None) -> Any:
         """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning."""
         (score,) = self._ask(X, self._ood, context)
-        return answer(score, X, ["ood_score"])
+        return self._as_asked(score, X, ["ood_score"])
 
     @abstractmethod
     def _ood(self, predictive: Predictive, rows: slice) -> Tensor:

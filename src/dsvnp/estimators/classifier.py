@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dsvnp.estimators.base import BaseNP, Uncertainty
 from dsvnp.estimators.checks import check_lengths
-from dsvnp.estimators.columns import answer, names_of, values_of
+from dsvnp.estimators.columns import names_of, values_of
 from dsvnp.estimators.remoteness import remoteness
 from dsvnp.predictive import Predictive
 
@@ -38,17 +38,17 @@ class NPClassifier(ClassifierMixin, BaseNP):
     def predict(self, X: Any, context: Any = None) -> Any:
         """The most probable label of each row."""
         (probs,) = self._ask(X, lambda p, _: p.mean[0], context)
-        return answer(self.classes_[probs.argmax(1)], X, self.target_names_)
+        return self._as_asked(self.classes_[probs.argmax(1)], X, self.target_names_)
 
     def predict_proba(self, X: Any, context: Any = None) -> Any:
         """Probability of each class, [rows, classes]."""
         (probs,) = self._ask(X, lambda p, _: p.mean[0], context)
-        return answer(probs, X, [str(label) for label in self.classes_])
+        return self._as_asked(probs, X, [str(label) for label in self.classes_])
 
     def predict_log_proba(self, X: Any, context: Any = None) -> Any:
         """Logarithms of the probabilities."""
         (logs,) = self._ask(X, lambda p, _: p.mean[0].clamp(min=1e-300).log(), context)
-        return answer(logs, X, [str(label) for label in self.classes_])
+        return self._as_asked(logs, X, [str(label) for label in self.classes_])
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: Any = 0, context: Any = None
@@ -62,7 +62,9 @@ class NPClassifier(ClassifierMixin, BaseNP):
         """Expected entropy, and mutual information between label and latents, in nats; they add up to the entropy."""
         parts = self._ask(X, lambda p, _: (p.aleatoric[0], p.epistemic[0]), context)
         names = ("aleatoric", "epistemic")
-        return Uncertainty(*(answer(part, X, [name]) for part, name in zip(parts, names, strict=True)))
+        return Uncertainty(
+            *(self._as_asked(part, X, [name]) for part, name in zip(parts, names, strict=True))
+        )
 
     def ood_score(self, X: Any, context: Any = None) -> Any:
         """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning.
@@ -74,7 +76,7 @@ class NPClassifier(ClassifierMixin, BaseNP):
         (entropy,) = self._answers(x, known, self._ood)
         inputs = self.ensemble_.replicas[0].inputs
         here, there = (inputs.scaled(rows.to(inputs.centre.device)) for rows in (x, known[0]))
-        return answer(entropy + remoteness(here, there).cpu().numpy(), X, ["ood_score"])
+        return self._as_asked(entropy + remoteness(here, there).cpu().numpy(), X, ["ood_score"])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; rows without a label are left out."""

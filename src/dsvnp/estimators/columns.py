@@ -18,6 +18,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 Array = NDArray[Any]
 MOST_CATEGORIES = 200  # of one column: beyond that it is a name or a free text, of no use to a network
+FEWEST_IDS = 20  # rows from which on texts that are all different are no accident
 FLAGS = {"False", "True", ""}
 
 
@@ -103,7 +104,7 @@ class Encoding:
 
     @classmethod
     def fit(cls, table: Columns) -> Encoding:
-        """Look at a table; a column of mostly different texts is refused."""
+        """Look at a table; a column of too many texts is refused, or of texts that are all different: an id."""
         categories: list[tuple[str, ...] | None] = []
         for name, values in zip(table.columns, table.arrays, strict=True):
             found = None if values.dtype.kind == "f" else tuple(sorted(set(texts_of(values))))
@@ -111,6 +112,11 @@ class Encoding:
                 raise ValueError(
                     f"column {name!r} has {len(found)} different texts, too many for categories; leave it out, or "
                     f"group them into at most {MOST_CATEGORIES}"
+                )
+            if found is not None and len(found) == len(table) >= FEWEST_IDS:
+                raise ValueError(
+                    f"column {name!r} has another text in each of {len(found)} rows, which tells nothing of new ones; "
+                    "leave it out"
                 )
             categories.append(found)
         return cls(table.columns, tuple(categories))

@@ -46,9 +46,10 @@ def read_table(path: Path, texts: Collection[str] = ()) -> Columns:
         texts: columns of a CSV that are texts whatever they look like.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there; pass the path of a CSV or Parquet file")
+        what = "is a folder" if path.is_dir() else "is not there"
+        raise FileNotFoundError(f"{path} {what}; pass the path of a CSV or Parquet file")
     if path.suffix.lower() in PARQUET:
-        table = Columns.of(_polars().read_parquet(path))
+        table = Columns.of(_read_parquet(path))
     elif path.suffix.lower() in TEXT:
         table = _read_text(path, texts)
     else:
@@ -119,6 +120,16 @@ def check_texts(path: Path, table: Columns) -> None:
                 f"{path}: column {name!r} holds numbers that cannot be read without doubt {example}; write them with a "
                 "decimal point and nothing between thousands"
             )
+
+
+def _read_parquet(path: Path) -> Any:
+    """Read Parquet with polars, whose own errors are many kinds."""
+    polars = _polars()
+    try:
+        return polars.read_parquet(path)
+    except polars.exceptions.PolarsError as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path} cannot be read as Parquet ({reason}); write it again") from None
 
 
 def _read_text(path: Path, texts: Collection[str]) -> Columns:

@@ -15,7 +15,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from dsvnp.estimators.base import BaseNP, Uncertainty
-from dsvnp.estimators.columns import answer, kind_of, names_of, values_of
+from dsvnp.estimators.columns import kind_of, names_of, values_of
 from dsvnp.predictive import GaussianPredictive, Predictive
 
 
@@ -36,6 +36,8 @@ class NPRegressor(RegressorMixin, BaseNP):
         max_context: rows of the fit that a prediction is made from, at most; None lets held-out rows choose. A context
             of your own (`context=`, `condition`) is used whole.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        output: "same" for answers of the kind of table that was asked with; "array" for arrays whatever was asked with,
+            as those tools of scikit-learn want them that score by probabilities, calibrate or stack.
         random_state: an integer gives the same result each time.
         verbose: show progress.
 
@@ -79,7 +81,7 @@ class NPRegressor(RegressorMixin, BaseNP):
             return self._answer(values[..., 0], X)
         names = [f"{name}_q{level:g}" for name in self.target_names_ for level in levels]
         if kind_of(X) in ("pandas", "polars"):
-            return answer(values.reshape(len(values), -1), X, names)
+            return self._as_asked(values.reshape(len(values), -1), X, names)
         return values[:, 0] if self._one_output else values
 
     def predict_interval(self, X: Any, coverage: float = 0.9, context: Any = None) -> tuple[Any, Any]:
@@ -148,7 +150,7 @@ class NPRegressor(RegressorMixin, BaseNP):
 
     def _answer(self, values: NDArray[Any], like: Any) -> Any:
         """[rows, outputs] as the fit's y was, and as the kind of table that was asked with."""
-        return answer(values[:, 0] if self._one_output else values, like, self.target_names_)
+        return self._as_asked(values[:, 0] if self._one_output else values, like, self.target_names_)
 
     def _predict_cov(self, X: Any, context: Any) -> tuple[Any, NDArray[Any]]:
         """Mean, and covariance between rows: that of functions, with each row's own variance on the diagonal."""

@@ -29,13 +29,13 @@ from dsvnp.estimators.recipe import Recipe
 from dsvnp.estimators.regressor import NPRegressor
 from dsvnp.estimators.scaling import ClassScaling, InputScaling, OutputScaling
 
-FORMAT, VERSION = "dsvnp-estimator", 2
+FORMAT, VERSION = "dsvnp-estimator", 3
 RECORD, TENSORS = "estimator.json", "tensors.safetensors"
 KINDS: dict[str, type[BaseNP]] = {kind.kind: kind for kind in (NPRegressor, NPClassifier)}
 
 
 def save(estimator: BaseNP, path: Path) -> Path:
-    """Write an estimator into a new folder, or in place of an estimator that is there."""
+    """Write an estimator into a new folder, or in place of an estimator that is there; files of others stay."""
     if path.exists() and not (path / RECORD).is_file() and not (path.is_dir() and not any(path.iterdir())):
         raise FileExistsError(f"{path} is there and holds no estimator; choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,6 +45,9 @@ def save(estimator: BaseNP, path: Path) -> Path:
         (temporary / RECORD).write_text(json.dumps(_record(estimator), indent=1) + "\n", encoding="utf-8")
         temporary.chmod(0o777 & ~_umask())
         if path.exists():
+            for kept in path.iterdir():
+                if not (temporary / kept.name).exists():
+                    kept.rename(temporary / kept.name)
             shutil.rmtree(path)
         os.replace(temporary, path)
     finally:
@@ -80,7 +83,9 @@ def _umask() -> int:
 def _read_record(path: Path) -> dict[str, Any]:
     """Read and check `estimator.json`."""
     if not (path / RECORD).is_file():
-        raise ValueError(f"{path} holds no estimator: {RECORD} is not there; pass the folder that save wrote")
+        raise ValueError(
+            f"{path} holds no estimator: {RECORD} is not there; pass the folder that save, or dsvnp fit, wrote"
+        )
     try:
         record: dict[str, Any] = json.loads((path / RECORD).read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

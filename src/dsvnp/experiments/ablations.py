@@ -89,6 +89,9 @@ class AblationsExperiment(Experiment):
         for name in self.variants:
             lookup(name, VARIANTS, "variant")
         chosen = [name for name in self.variants if name.split("-")[0] in self.models]
+        if not chosen:
+            known = ", ".join(dict.fromkeys(name.split("-")[0] for name in self.variants))
+            raise ValueError(f"the ablations are of {known}; none of {', '.join(self.models)} is among them")
         own = {"curves": self.curves.beta_local, "cartpole": self.cartpole.beta_local}
         return [
             f"{name}@{dataset}"

@@ -48,7 +48,7 @@ EXPERIMENTS: dict[str, About] = {
             "Training tasks are random subsets of the 20 points as context and all 20 as targets: the paper does not "
             "say how a single function becomes tasks.",
             "The decoder has three hidden layers. The printed one has none and cannot draw this function.",
-            "An exact Gaussian process with an RBF kernel stands beside the models.",
+            "An exact Gaussian process with an RBF kernel stands beside the models where GPyTorch (extra gp) is there.",
         ),
         {
             "functions": "The toy function as each model sees it from 20 points: mean, ±3σ, a few draws and the truth, "
