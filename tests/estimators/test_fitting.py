@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from fitted import classifier, labels, regressor, table
+from fitted import QUICK, classifier, labels, regressor, table
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, mean_squared_error
 
+from dsvnp import NPClassifier, NPRegressor
+from dsvnp.estimators import fitting
 from dsvnp.estimators.correcting import Answer, fit_damping, fit_spread, fit_temperature
 from dsvnp.estimators.ensemble import dissent_of, draws_of, fixed_noise, mixture, sharpened
 from dsvnp.estimators.fitting import error_of, parts_of_table, parts_of_tables
@@ -15,6 +17,7 @@ from dsvnp.estimators.recipe import Recipe, recipe_for
 from dsvnp.estimators.scaling import ClassScaling
 from dsvnp.models import MODELS
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive
+from dsvnp.training import Fleet
 
 
 def rows(*shape, seed=0):
@@ -190,3 +193,50 @@ def test_a_recipe_grows_with_the_table_and_takes_changes():
     assert sizes[-1] <= 3000
     assert recipe_for(10, True, {"width": 16, "model": "np", "num_steps": None}).width == 16
     assert isinstance(classifier().ensemble_.replicas[0].outputs, ClassScaling)
+
+
+# --- what a fit takes from the rows it held out ---
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_context_has_the_size_that_suits_held_out_rows_best(monkeypatch, sign):
+    seen = [0]
+
+    def context_of(self, size):
+        seen[0] = size
+        return self.context[0][:size], self.context[1][:size]
+
+    monkeypatch.setattr(fitting.Question, "context_of", context_of)
+    monkeypatch.setattr(fitting, "error_of", lambda *_: torch.tensor(float(sign * seen[0])))
+    monkeypatch.setattr(fitting, "CONTEXTS", (8, 16, 32))
+    fitted = NPRegressor("cnp", **{**QUICK, "max_steps": 2}).fit(*table(outputs=1, rows=100))
+    assert fitted.ensemble_.num_context == (8 if sign == 1 else 32)
+
+
+def test_the_weights_are_those_of_the_best_validation(monkeypatch):
+    asked = []
+    replica = Fleet.replica
+
+    def spy(self, row, best=False):
+        asked.append(best)
+        return replica(self, row, best)
+
+    monkeypatch.setattr(Fleet, "replica", spy)
+    NPRegressor("cnp", **{**QUICK, "max_steps": 4}).fit(*table(outputs=1))
+    assert asked[-2:] == [True, True]
+    assert not any(asked[:-2])
+
+
+def test_what_is_learned_of_noise_is_not_believed():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 3)), rng.normal(size=80)
+    fitted = NPRegressor("cnp", **{**QUICK, "max_steps": 400}).fit(X, y)
+    assert all(float(replica.outputs.damping.max()) < 0.5 for replica in fitted.ensemble_.replicas)
+
+
+def test_a_classifier_of_noise_is_made_unsure():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 3)), rng.integers(0, 2, size=80)
+    fitted = NPClassifier("cnp", **{**QUICK, "max_steps": 400}).fit(X, y)
+    assert all(float(replica.outputs.temperature.max()) != 1 for replica in fitted.ensemble_.replicas)
+    assert np.abs(fitted.predict_proba(X) - 0.5).mean() < 0.3
