@@ -79,4 +79,4 @@ def test_padding_is_masked_and_no_table_is_refused():
 def test_rows_without_any_known_output():
     nan = torch.nan
     assert known_rows(torch.tensor([[1.0, nan], [nan, nan], [nan, 2.0]])).tolist() == [True, False, True]
-    assert known_rows(torch.tensor([[0], [1]])).tolist() == [True, True]
+    assert known_rows(torch.tensor([[0], [-1], [1]])).tolist() == [True, False, True]

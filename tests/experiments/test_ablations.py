@@ -85,5 +85,5 @@ def test_an_unknown_name_is_refused(setting, message):
 
 
 def test_models_without_an_ablation_are_refused():
-    with pytest.raises(ValueError, match="the ablations are of np, dsvnp; none of cnp is among them"):
+    with pytest.raises(ValueError, match="The ablations are of np, dsvnp; none of cnp is among them"):
         AblationsExperiment(models=("cnp",)).labels()

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
-from small_fleet import bits, curves, images, make_fleet, make_vgg, same, subprocess_environment, table
+from small_fleet import ARCH, bits, curves, images, make_fleet, make_vgg, same, subprocess_environment, table
 
+from dsvnp.models import make_model
 from dsvnp.objectives import Objective
 from dsvnp.training import Adam, CheckpointError, Fleet, Interrupted, Reporter, Schedule, train
 from dsvnp.training import checkpoint as checkpoints
@@ -136,6 +137,19 @@ def test_statistics_of_batch_norm_are_resumed(tmp_path):
     with pytest.raises(Interrupted):
         train(stop_at(5, make_fleet(seeds=(1, 2), **chosen)), tmp_path)
     assert_same_run(train(make_fleet(seeds=(1, 2), **chosen), tmp_path), undisturbed)
+
+
+def test_a_buffer_may_have_any_name(tmp_path):
+    def make():
+        model = make_model("cnp", ARCH)
+        for name in ("v", "m", "params"):
+            model.register_buffer(name, torch.ones(3))
+        return model
+
+    undisturbed = train(make_fleet(seeds=(1, 2), make=make, num_steps=8))
+    with pytest.raises(Interrupted):
+        train(stop_at(5, make_fleet(seeds=(1, 2), make=make, num_steps=8)), tmp_path)
+    assert_same_run(train(make_fleet(seeds=(1, 2), make=make, num_steps=8), tmp_path), undisturbed)
 
 
 def test_a_restored_fleet_keeps_its_memory(tmp_path):

@@ -19,8 +19,8 @@ Pair = tuple[Tensor, Tensor]  # x [rows, dim_x] and y [rows, dim_y]
 
 
 def known_rows(y: Tensor) -> Tensor:
-    """Rows of y [rows, dim_y] of which at least one output is known, as flags."""
-    return ~torch.isnan(y).all(-1) if y.is_floating_point() else torch.ones_like(y[:, 0], dtype=torch.bool)
+    """Rows of y [rows, dim_y] of which at least one output is known, as flags; a missing label is −1."""
+    return ~torch.isnan(y).all(-1) if y.is_floating_point() else y[:, 0] >= 0
 
 
 class TableTasks(RowSource):

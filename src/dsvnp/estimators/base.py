@@ -22,7 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from dsvnp.data.table import Pair
+from dsvnp.data.table import Pair, known_rows
 from dsvnp.estimators.checks import check_known, check_lengths, pair_of, pairs_of, useful
 from dsvnp.estimators.columns import Columns, Encoding, answer, is_frame, kind_of
 from dsvnp.estimators.fitting import Part, fit_ensemble, parts_of_table, parts_of_tables
@@ -187,13 +187,8 @@ class BaseNP(BaseEstimator, ABC):
         x = self._read_inputs(X, reset)
         outputs = self._read_outputs(y, reset)
         check_lengths(x, outputs)
-        known = self._known(outputs)
+        known = known_rows(outputs)
         return x[known], outputs[known]
-
-    @staticmethod
-    def _known(outputs: Tensor) -> Tensor:
-        """Rows of which an output is known; a missing label is −1."""
-        return ~torch.isnan(outputs).all(-1) if outputs.is_floating_point() else outputs[:, 0] >= 0
 
     def _read_inputs(self, X: Any, reset: bool) -> Tensor:
         """Inputs as numbers, [rows, D], in float64; the columns are those of the fit."""
@@ -288,7 +283,7 @@ class BaseNP(BaseEstimator, ABC):
             One value per row; NaN where no output is known.
         """
         outputs = self._outputs_of(X, y)
-        known = self._known(outputs)
+        known = known_rows(outputs)
         filled = outputs if outputs.is_floating_point() else outputs.clamp(min=0)  # −1 is no class
 
         def score(predictive: Predictive, rows: slice) -> Tensor:

@@ -88,17 +88,26 @@ class AblationsExperiment(Experiment):
             lookup(name, SHOWN, "data set")
         for name in self.variants:
             lookup(name, VARIANTS, "variant")
-        chosen = [name for name in self.variants if name.split("-")[0] in self.models]
-        if not chosen:
-            known = ", ".join(dict.fromkeys(name.split("-")[0] for name in self.variants))
-            raise ValueError(f"the ablations are of {known}; none of {', '.join(self.models)} is among them")
+        if (reason := self.missing(None)) is not None:
+            raise ValueError(reason)
         own = {"curves": self.curves.beta_local, "cartpole": self.cartpole.beta_local}
         return [
             f"{name}@{dataset}"
             for dataset in self.datasets
-            for name in chosen
+            for name in self._chosen()
             if VARIANTS[name].objective.get("beta_local") != own[dataset]
         ]
+
+    def _chosen(self) -> list[str]:
+        """Variants of the models that are asked for."""
+        return [name for name in self.variants if name.split("-")[0] in self.models]
+
+    def missing(self, data_dir: Path | None) -> str | None:
+        """It needs no data, but a model that is ablated."""
+        if self._chosen():
+            return None
+        known = ", ".join(dict.fromkeys(name.split("-")[0] for name in self.variants))
+        return f"The ablations are of {known}; none of {', '.join(self.models)} is among them."
 
     def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Let the data set's experiment train and measure with the change."""
