@@ -44,8 +44,8 @@ GRID: list[Cell] = [
     {"depth": 2},
     {"latent_hidden": [128]},
     {"recentre": False},
-    {"train_local": 4},
-    {"train_global": 4, "train_local": 4},
+    {"train_local": 1},
+    {"train_global": 4},
     # Below, metrics are looked for anew.
     {"flatten": False},
     *({"spreads": spreads} for spreads in ([0.7, 1.0, 1.3, 1.6], [1.4, 1.8, 2.2, 2.6])),
