@@ -19,7 +19,7 @@ from dsvnp.estimators.base import BaseNP, known_device
 from dsvnp.estimators.columns import Array, Columns
 from dsvnp.estimators.files import check_suffix, check_texts, read_table, write_table
 from dsvnp.estimators.plots import calibration_plot
-from dsvnp.estimators.saving import RECORD, load
+from dsvnp.estimators.saving import PLOT, RECORD, load
 from dsvnp.estimators.summary import Summary, as_text, calibration_of, errors_as_text, summarise
 from dsvnp.estimators.targets import (
     hint_of_classes,
@@ -83,7 +83,7 @@ def fit(
     estimator.target_names_ = tuple(targets)
     plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
     estimator.save(out)
-    (out / "calibration.png").write_bytes(plot)
+    (out / PLOT).write_bytes(plot)
     typer.echo(understood(estimator))
     _say_dropped(keep, drop_missing)
     typer.echo(left_out(y, targets))

@@ -72,7 +72,9 @@ def test_an_estimator_is_replaced_but_nothing_else_is(tmp_path):
     classifier().save(tmp_path / "model")
     assert isinstance(NPClassifier.load(tmp_path / "model"), NPClassifier)
     (tmp_path / "model" / "notes.txt").write_text("important")
+    (tmp_path / "model" / "calibration.png").write_text("of the model before")
     regressor(1).save(tmp_path / "model")
+    assert not (tmp_path / "model" / "calibration.png").exists()
     assert (tmp_path / "model" / "notes.txt").read_text() == "important"
     assert isinstance(NPRegressor.load(tmp_path / "model"), NPRegressor)
     (tmp_path / "holiday").mkdir()

@@ -30,7 +30,8 @@ from dsvnp.estimators.regressor import NPRegressor
 from dsvnp.estimators.scaling import ClassScaling, InputScaling, OutputScaling
 
 FORMAT, VERSION = "dsvnp-estimator", 3
-RECORD, TENSORS = "estimator.json", "tensors.safetensors"
+RECORD, TENSORS, PLOT = "estimator.json", "tensors.safetensors", "calibration.png"
+OWN = {RECORD, TENSORS, PLOT}  # `dsvnp fit` adds the plot
 KINDS: dict[str, type[BaseNP]] = {kind.kind: kind for kind in (NPRegressor, NPClassifier)}
 
 
@@ -44,12 +45,14 @@ def save(estimator: BaseNP, path: Path) -> Path:
         save_file(_tensors(estimator), temporary / TENSORS)
         (temporary / RECORD).write_text(json.dumps(_record(estimator), indent=1) + "\n", encoding="utf-8")
         temporary.chmod(0o777 & ~_umask())
+        old = temporary.with_name(temporary.name.replace(".writing-", ".old-", 1))
         if path.exists():
-            for kept in path.iterdir():
-                if not (temporary / kept.name).exists():
-                    kept.rename(temporary / kept.name)
-            shutil.rmtree(path)
+            os.replace(path, old)
         os.replace(temporary, path)
+        if old.exists():
+            for other in [file for file in old.iterdir() if file.name not in OWN]:
+                other.rename(path / other.name)
+            shutil.rmtree(old)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return path
