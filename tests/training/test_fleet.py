@@ -146,14 +146,6 @@ def test_dividing_by_all_points_equals_a_plain_loop():
     assert logged == pytest.approx(sum(per_scored) / 10)  # what is reported is a mean over scored points
 
 
-def test_a_step_that_scores_nothing_is_not_logged_as_a_loss_of_zero():
-    x = torch.randn(12, 2, dtype=torch.float64)
-    whole = RowSource(x, x[:, :1], num_points=4, batch_size=1, min_context=4, max_context=4)
-    fleet = run_steps(make_fleet("cnp", [1], whole, arch=replace(ARCH, dim_x=2)), 3)
-    assert fleet.active == [True]
-    assert fleet.read_metrics()["log_likelihood"].isnan().all()
-
-
 def test_adamw_clipping_and_a_schedule_equal_a_plain_loop():
     fleet = make_fleet(
         seeds=[4],

@@ -232,10 +232,7 @@ def _apply(
         multipliers = ascend(multipliers, terms[:, TERMS.index("kl_local")], kl_task)
     new = {"params": params, "m": m, "v": v, "log_multipliers": multipliers}
     new |= {f"buffers.{name}": value for name, value in buffers.items()}
-    scored = (terms != 0).any(
-        1
-    )  # not so where the context is all of a batch, and is left out: no loss of zero then
-    new |= {"metrics": state["metrics"] + terms, "metric_steps": state["metric_steps"] + scored}
+    new |= {"metrics": state["metrics"] + terms, "metric_steps": state["metric_steps"] + 1}
     broken = state["active"] & ~on
     for name, value in new.items():
         keep = on.view(-1, *[1] * (value.ndim - 1))
