@@ -104,8 +104,7 @@ def predict(
 ) -> None:
     """Predict the rows of a table: mean, spread and interval, or label and probabilities."""
     check_suffix(out)
-    if out.exists() and table.exists() and out.samefile(table):
-        raise ValueError(f"--out {out} is the table itself, which would be lost; choose another name")
+    _spare_the_table(out, table, "--out")
     estimator = load(model, device)
     with _spoken_warnings():
         rows = _inputs(estimator, read_table(table, texts_for(estimator)), table)
@@ -177,8 +176,13 @@ def _check_plot(plot: Path, table: Path) -> None:
     """Refuse a name that is not a picture's, before anything is computed."""
     if plot.suffix.lower() != ".png":
         raise ValueError(f"--plot {plot}: expected a name that ends in .png, got {plot.suffix!r}")
-    if plot.exists() and table.exists() and plot.samefile(table):
-        raise ValueError(f"--plot {plot} is the table itself, which would be lost; choose another name")
+    _spare_the_table(plot, table, "--plot")
+
+
+def _spare_the_table(path: Path, table: Path, option: str) -> None:
+    """Refuse to write over the table that is read."""
+    if path.exists() and table.exists() and path.samefile(table):
+        raise ValueError(f"{option} {path} is the table itself, which would be lost; choose another name")
 
 
 def register(app: typer.Typer) -> None:
