@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dsvnp.networks import MLP, VGG, VGG19, ConcatLinear, GaussianHead, LeNet, drop
+from dsvnp.networks import MLP, VGG, VGG19, ConcatLinear, Convolution, GaussianHead, LeNet, drop
 
 
 @pytest.fixture(autouse=True)
@@ -164,17 +164,32 @@ LAYERS = (4, "M", 8, 8, "M")
 def vgg_by_hand(net: VGG, image: torch.Tensor, keep) -> torch.Tensor:
     h, blocks = image, iter(net.blocks)
     for layer in LAYERS:
-        h = F.max_pool2d(h, 2) if layer == "M" else keep(F.relu(next(blocks)(h)))
+        if layer == "M":
+            h = F.max_pool2d(h, 2)
+        else:
+            convolution, norm = next(blocks)
+            h = keep(F.relu(norm(F.conv2d(h, convolution.weight.permute(0, 3, 1, 2), padding=1))))
     return keep(F.relu(net.dense.first(h.flatten(1))))
 
 
 def test_vgg_is_convolutions_with_batch_norm_and_pooling_between():
     net, images = VGG((3, 8, 12), 6, LAYERS), torch.randn(5, 3, 8, 12)
-    assert [block[0].weight.shape for block in net.blocks] == [(4, 3, 3, 3), (8, 4, 3, 3), (8, 8, 3, 3)]
-    assert all(isinstance(block[1], nn.BatchNorm2d) and block[0].bias is None for block in net.blocks)
+    assert [block[0].weight.shape for block in net.blocks] == [(4, 3, 3, 3), (8, 3, 3, 4), (8, 3, 3, 8)]
+    assert all(
+        isinstance(block[1], nn.BatchNorm2d) and len(list(block[0].parameters())) == 1 for block in net.blocks
+    )
     for training in (True, False):
         net.train(training)
         torch.testing.assert_close(net(images.flatten(1)), vgg_by_hand(net, images, lambda h: h))
+
+
+def test_a_convolution_is_pytorchs_with_weights_in_another_order():
+    torch.manual_seed(0)
+    ours = Convolution(3, 8)
+    torch.manual_seed(0)
+    usual = nn.Conv2d(3, 8, kernel_size=3, padding=1, bias=False)
+    images = torch.randn(5, 3, 8, 12)
+    torch.testing.assert_close(ours(images), usual(images))
 
 
 def test_vgg_keeps_channels_side_by_side_from_layer_to_layer(monkeypatch):

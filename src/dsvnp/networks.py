@@ -149,8 +149,6 @@ VGG19: tuple[int | str, ...] = (
 class VGG(nn.Module):
     """Image → 3×3 convolutions with batch norm and max pooling → dim_out (App. E), for CIFAR-10.
 
-    The convolutions have no bias: batch norm would take it away again.
-
     Args:
         image: channels, height, width.
         dim_out: size of the embedding.
@@ -177,8 +175,7 @@ class VGG(nn.Module):
                 height, width = height // 2, width // 2
                 continue
             size = int(layer)
-            conv = nn.Conv2d(channels, size, kernel_size=3, padding=1, bias=False)
-            self.blocks.append(nn.Sequential(conv, nn.BatchNorm2d(size)))
+            self.blocks.append(nn.Sequential(Convolution(channels, size), nn.BatchNorm2d(size)))
             self.shapes.append((size, height, width))
             channels = size
         self.dense = MLP([channels * height * width], [], dim_out, relu_out=True, dropout=dropout)
@@ -199,17 +196,31 @@ class VGG(nn.Module):
         return self.dense(h.flatten(-3), dropout=tuple(uniforms))
 
 
+class Convolution(nn.Module):
+    """3×3 convolution of images [N, channels, height, width], without a bias: batch norm would take it away again.
+
+    Weights are stored as [out, 3, 3, in] and images are made to lie likewise, channels side by side: tensor cores work
+    on that as it is, and neither a weight nor its gradient is ever turned round.
+    """
+
+    def __init__(self, dim_in: int, dim_out: int) -> None:
+        super().__init__()
+        usual = nn.Conv2d(dim_in, dim_out, kernel_size=3, bias=False).weight
+        self.weight = nn.Parameter(usual.detach().movedim(1, -1).contiguous())
+
+    def forward(self, images: Tensor) -> Tensor:
+        return F.conv2d(channels_last(images), self.weight.movedim(-1, 1), padding=1)
+
+
 def _convolve(block: nn.Module, images: Tensor) -> Tensor:
     """Convolution and batch norm, the latter in full precision: uncompiled, `vmap` has none of mixed precision."""
     convolution, norm = block.children()
-    assert isinstance(convolution, nn.Conv2d)
-    weight = channels_last(convolution.weight)
-    normed: Tensor = norm(full_precision(F.conv2d(channels_last(images), weight, padding=1)))
+    normed: Tensor = norm(full_precision(convolution(images)))
     return normed
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """[N, channels, height, width], with channels side by side in memory: what tensor cores work on as it is."""
+    """[N, channels, height, width], with channels side by side in memory."""
     return images.movedim(1, -1).contiguous().movedim(-1, 1)
 
 

@@ -25,6 +25,7 @@ from dsvnp.data.base import RowSource
 from dsvnp.models import MODELS, make_model
 from dsvnp.objectives import Objective
 from dsvnp.training import Adam, Fleet, Schedule
+from dsvnp.training.step import make_step
 
 SEEDS = (11, 5)
 
@@ -240,6 +241,19 @@ def test_batch_norm_in_a_fleet_equals_a_plain_loop(name):
     assert any(n.endswith("running_var") and (v - 1).abs().max() > 0.1 for n, v in statistics.items())
     assert {int(v) for n, v in statistics.items() if n.endswith("num_batches_tracked")} == {12}
     assert_weights(fleet, 1, model)  # the state dictionary holds the statistics
+
+
+def test_a_single_replica_steps_alike_by_autograd_and_by_the_transform_that_compiles():
+    def made():
+        return make_fleet(source=shifted_images(), make=make_vgg)
+
+    by_autograd, by_transform = made(), made()
+    for fleet, one_by_one in ((by_autograd, True), (by_transform, False)):
+        step = make_step(fleet.plan, compile=False, one_by_one=one_by_one)
+        fleet._step = partial(fleet._run, step)
+        run_steps(fleet, 5)
+    assert distance(rows_of(by_autograd, 0), rows_of(by_transform, 0)) < 1e-9
+    assert distance(rows_of(by_transform, 0), rows_of(made(), 0)) > 1e-3  # it did learn
 
 
 def test_each_replica_shifts_its_images_by_numbers_of_its_own():

@@ -179,12 +179,20 @@ def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., tuple[Tens
 def _all_at_once(
     loss: Callable[..., Any], in_dims: tuple[Any, ...], chunk_size: int | None
 ) -> Callable[..., Any]:
-    """Gradients and further results of all replicas in one pass: what compiles, and what fills a GPU."""
-    over_replicas = vmap(grad_and_value(loss, has_aux=True), in_dims=in_dims, chunk_size=chunk_size)
+    """Gradients and further results of all replicas in one pass: what compiles, and what fills a GPU.
+
+    A single replica goes without `vmap`, whose rule for convolutions copies every weight once more.
+    """
+    alone = grad_and_value(loss, has_aux=True)
+    over_replicas = vmap(alone, in_dims=in_dims, chunk_size=chunk_size)
 
     def gradients(*inputs: Any) -> tuple[Tensor, Any]:
-        grads, (_, further) = over_replicas(*inputs)
-        return grads, further
+        if len(inputs[0]) > 1:
+            grads, (_, further) = over_replicas(*inputs)
+            return grads, further
+        grads, (_, further) = alone(*_of_replica(0, inputs, in_dims))
+        stacked: tuple[Tensor, Any] = tree_map(lambda value: value.unsqueeze(0), (grads, further))
+        return stacked
 
     return gradients
 
@@ -194,22 +202,27 @@ def _one_by_one(
 ) -> Callable[..., Any]:
     """The same by plain autograd, a replica after the other: for a single one on a CPU it is twice as fast."""
 
-    def gradients(params: Tensor, *others: Any) -> tuple[Tensor, Any]:
+    def gradients(*inputs: Any) -> tuple[Tensor, Any]:
         rows = []
-        for row in range(len(params)):
-            leaf = params[row].detach().requires_grad_()
-            inputs = [
-                other if dim is None else tree_map(lambda value, row=row: value[row], other)
-                for other, dim in zip(others, in_dims[1:], strict=True)
-            ]
+        for row in range(len(inputs[0])):
+            params, *others = _of_replica(row, inputs, in_dims)
+            leaf = params.detach().requires_grad_()
             with torch.enable_grad():
-                value, further = loss(leaf, *inputs)
+                value, further = loss(leaf, *others)
                 (grad,) = torch.autograd.grad(value, leaf)
             rows.append((grad, tree_map(Tensor.detach, further)))
         stacked: tuple[Tensor, Any] = tree_map(lambda *values: torch.stack(values), *rows)
         return stacked
 
     return gradients
+
+
+def _of_replica(row: int, inputs: tuple[Any, ...], in_dims: tuple[Any, ...]) -> list[Any]:
+    """What one replica gets of inputs that have a replica axis in front, unless it is None in `in_dims`."""
+    return [
+        value if dim is None else tree_map(lambda tensor: tensor[row], value)
+        for value, dim in zip(inputs, in_dims, strict=True)
+    ]
 
 
 def _apply(
