@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import product
 
 import pytest
 import torch
@@ -164,6 +165,31 @@ def test_empty_slots_do_not_matter_to_attention():
     queries, keys, values, mask = some_attention()
     dirty = [torch.where(mask[..., None], v, 1e6) for v in (keys, values)]
     torch.testing.assert_close(attend(queries, *dirty, mask), attend(queries, keys, values, mask))
+
+
+def test_points_may_attend_to_all_but_themselves():
+    keys, (values, mask) = torch.randn(B, N, 2, dtype=torch.float64), some_sets()
+    out = attend(keys, keys, values, mask, itself=False)
+    for b, n in product(range(B), range(N)):
+        others = mask[b].clone()
+        others[n] = False
+        expected = naive_attention(keys[b, n : n + 1], keys[b], values[b], others)
+        torch.testing.assert_close(out[b, n : n + 1], expected)
+    single = mask & (mask.sum(1, keepdim=True) == 1)
+    assert single.any()  # such a point sees nothing
+    assert (out[single] == 0).all()
+
+
+@pytest.mark.parametrize("num_heads", [1, 2])
+def test_no_head_looks_at_a_points_own_value(num_heads):
+    attention, x = Attention(3, H, num_heads).double(), torch.randn(2, 5, 3, dtype=torch.float64)
+    values, mask = torch.randn(2, 5, H, dtype=torch.float64), torch.ones(2, 5, dtype=torch.bool)
+    changed = values.clone()
+    changed[:, 1] += 1
+    for itself in (True, False):
+        before, after = (attention(x, x, v, mask, itself) for v in (values, changed))
+        moved = (before - after).abs().amax(-1) > 1e-6
+        assert moved.tolist() == [[True, itself, True, True, True]] * 2
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4])

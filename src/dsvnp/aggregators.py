@@ -101,16 +101,26 @@ def make_aggregator(name: str, dim: int) -> nn.Module:
     return lookup(name, AGGREGATORS, "aggregator")(dim)
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, itself: bool = True) -> Tensor:
     """Scaled dot-product attention, softmax(q·k / √D) v over the filled slots; zeros if there are none.
 
     Written out because a fully masked row is NaN in one API of torch and uniform in another.
+
+    Args:
+        queries: [..., T, D].
+        keys: [..., N, D].
+        values: [..., N, H].
+        mask: which slots are filled, [..., N].
+        itself: whether query i may look at slot i; if not, queries and slots are the same points.
     """
     scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])  # [..., T, N]
-    # A softmax over -inf alone would be NaN: an empty set keeps its scores, and its values are all zero.
-    kept = (mask | ~mask.any(-1, keepdim=True)).unsqueeze(-2)  # [..., 1, N]
+    seen = mask.unsqueeze(-2)  # [..., 1 or T, N]
+    if not itself:
+        seen = seen & ~torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
+    # A softmax over -inf alone would be NaN: where nothing is seen, scores are kept and weights are zero.
+    kept = seen | ~seen.any(-1, keepdim=True)
     weights = torch.where(kept, scores, -math.inf).softmax(-1)
-    return weights @ torch.where(mask.unsqueeze(-1), values, 0.0)
+    return torch.where(seen, weights, 0.0) @ torch.where(mask.unsqueeze(-1), values, 0.0)
 
 
 class Attention(nn.Module):
@@ -136,15 +146,18 @@ class Attention(nn.Module):
             # No bias: an empty context must still give zeros.
             self.mix = nn.Linear(dim, dim, bias=False)
 
-    def forward(self, x_target: Tensor, x_context: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    def forward(
+        self, x_target: Tensor, x_context: Tensor, values: Tensor, mask: Tensor, itself: bool = True
+    ) -> Tensor:
         queries, keys = self.embed(x_target), self.embed(x_context)
         if self.num_heads == 1:
-            return attend(queries, keys, values, mask)
+            return attend(queries, keys, values, mask, itself)
         heads = attend(
             self._split(queries),
             self._split(keys),
             self._split(self.project_values(values)),
             mask.unsqueeze(-2),
+            itself,
         )
         return self.mix(heads.transpose(-2, -3).flatten(-2))  # [..., heads, T, d] -> [..., T, dim]
 

@@ -206,15 +206,17 @@ def test_the_command_line_knows_it(tmp_path, mnist, monkeypatch, capsys):
 
 def test_the_papers_architecture_and_length():
     made = ImagesExperiment.presets()["paper"]
-    arch = made.architecture()
+    arch = made.architecture(made.recipe_of("nn"))
     assert (arch.dim_x, arch.dim_y, arch.image, arch.embed_x) == (784, 10, (1, 28, 28), "lenet")
     assert (arch.dim_latx, arch.dim_laty, arch.dim_lat, arch.encoder, arch.decoder) == (32, 64, 64, (), ())
-    assert arch.dropout == 0.1
+    assert (arch.dropout, arch.attend_self) == (0.1, True)
     assert made.settings(made.recipe_of("nn"), 1000).precision == "tf32"
     assert (made.num_epochs, made.num_points, made.num_context, made.num_draws) == (100, 100, 100, 100)
     assert (made.num_seeds, made.num_test, made.num_train, made.verify) == (3, 10_000, None, True)
-    arch = make_experiment(ImagesExperiment, "paper", domain="cifar10").architecture()
+    made = make_experiment(ImagesExperiment, "paper", domain="cifar10", attend_self=False)
+    arch = made.architecture(made.recipe_of("attnnp"))
     assert (arch.dim_x, arch.embed_x, arch.dim_lat, arch.dropout) == (3072, "vgg", 128, 0.2)
+    assert not arch.attend_self
     assert len([size for size in arch.vgg if size != "M"]) == 16
 
 

@@ -143,6 +143,20 @@ def test_attnnp_has_the_heads_it_is_told():
     assert made("attnnp", replace(SMALL, num_heads=2)).attention.num_heads == 2
 
 
+@pytest.mark.parametrize("attend_self", [True, False])
+def test_in_training_a_context_point_of_attnnp_reads_its_own_label_or_not(attend_self):
+    model = made(
+        "attnnp", replace(SMALL, dim_lat=32, attend_self=attend_self)
+    )  # of so many units some are on
+    task, read = some_task(), []
+    model.decoder.register_forward_pre_hook(lambda _, inputs: read.append(inputs[1]))  # z_attn
+    other = replace(task, y_target=task.y_target + torch.eye(6)[0, :, None])
+    for each in (task, other):
+        model.draws(each, {})
+    moved = (read[0] - read[1]).abs().amax(-1) > 1e-6
+    assert moved.tolist() == [[attend_self, *[True] * 5]] * 2
+
+
 @pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp"])
 def test_the_latent_scale_is_bounded_or_exponential(name):
     bounded, exp = (made(name, replace(SMALL, latent_scale=scale)) for scale in ("bounded", "exp"))

@@ -50,6 +50,7 @@ class Recipe(NamedTuple):
             the start, puts most of the embedding's units to rest before they have learned anything.
         train_local: draws of each z_* in training.
         clip: largest norm of a gradient; None for any.
+        attend_self: see `Architecture`.
         length: share of the experiment's epochs that it takes.
     """
 
@@ -64,6 +65,7 @@ class Recipe(NamedTuple):
     anneal: float = 0.0
     train_local: int = 1
     clip: float | None = None
+    attend_self: bool = True
     length: float = 1.0
 
 
@@ -116,7 +118,7 @@ class ImagesExperiment(Experiment):
         num_test: images of each set that is judged on.
         verify: whether files must have their published checksums.
         compile: see `Settings`; likewise `chunk_size`.
-        learning_rate: in place of the recipe's; likewise the eleven that follow, see `Recipe`.
+        learning_rate: in place of the recipe's; likewise the twelve that follow, see `Recipe`.
     """
 
     name: ClassVar[str] = "images"
@@ -151,6 +153,7 @@ class ImagesExperiment(Experiment):
     anneal: float | None = None
     train_local: int | None = None
     clip: float | None = None
+    attend_self: bool | None = None
     length: float | None = None
 
     def __post_init__(self) -> None:
@@ -230,7 +233,7 @@ class ImagesExperiment(Experiment):
         """How much of each set is used."""
         return Portions(*(getattr(self, name) for name in Portions._fields))
 
-    def architecture(self) -> Architecture:
+    def architecture(self, recipe: Recipe) -> Architecture:
         """LeNet or VGG, labels embedded, one linear layer to encode and one to decode (App. E)."""
         domain = DOMAINS[self.domain]
         return Architecture(
@@ -246,6 +249,7 @@ class ImagesExperiment(Experiment):
             dim_lat=domain.dim_lat,
             decoder=(),
             dropout=domain.dropout,
+            attend_self=recipe.attend_self,
         )
 
     def source(self, sets: Sets, recipe: Recipe) -> Images:
@@ -292,11 +296,11 @@ class ImagesExperiment(Experiment):
 
     def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train, then judge the domain's test images, other images and noise."""
-        recipe, arch = self.recipe_of(model), self.architecture()
+        recipe = self.recipe_of(model)
         sets = load_sets(self.domain, place.data_dir, place.device, self.portions(), self.verify)
         source = self.source(sets, recipe)
         settings = self.settings(recipe, self.num_epochs * source.refresh_every)
-        make = partial(make_model, base_name(model), arch)
+        make = partial(make_model, base_name(model), self.architecture(recipe))
         fleet = self.fleet(model, make, source, seeds, settings, place)
         nets = [fleet.replica(row) for row in range(len(seeds))]
         pictured = base_name(model) in PICTURED and 0 in seeds

@@ -101,10 +101,15 @@ def select(
         return make_experiment(ImagesExperiment, preset, **changes)
 
     def entry(cell: Cell) -> Cell:
-        """What is known of a cell before it is judged; its whole recipe, as the recipes may change one day."""
+        """What is known of a cell before it is judged; its recipe as well, as the recipes may change one day.
+
+        Settings that have their default are left out, so that a new one makes no other cell of a finished one.
+        """
         experiment = made(cell)
         (label,) = experiment.labels()
-        return {"cell": cell, "label": label, "trained": experiment.recipe_of(label)._asdict()}
+        recipe, usual = experiment.recipe_of(label)._asdict(), Recipe._field_defaults
+        trained = {name: value for name, value in recipe.items() if name not in usual or value != usual[name]}
+        return {"cell": cell, "label": label, "trained": trained}
 
     def judge(what: Cell) -> Cell:
         name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]

@@ -33,6 +33,8 @@ class Architecture:
         decoder: hidden sizes of [x, latents] → y.
         aggregator: name of the permutation-invariant mean over the context.
         num_heads: heads of AttnNP's cross-attention; 1 is plain dot-product attention.
+        attend_self: whether, in training, a context point of AttnNP attends to itself as well, as the paper's does. Its
+            own label is then among what it reads; a target's never is.
         latent_hidden: hidden sizes between the aggregated representation and the parameters of z_G; none is App. E's.
         latent_scale: "bounded" or "exp", see `GaussianHead`.
         sigma_floor: smallest observation σ of a Gaussian likelihood.
@@ -57,6 +59,7 @@ class Architecture:
     decoder: tuple[int, ...] = (128,)
     aggregator: str = "mean"
     num_heads: int = 1
+    attend_self: bool = True
     latent_hidden: tuple[int, ...] = ()
     latent_scale: str = "bounded"
     sigma_floor: float = 0.1

@@ -55,7 +55,8 @@ class AttnNP(NeuralProcess):
         y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
         q, p = self.z_global(x, y, task.mask_target, in_context)
         z = q.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
-        z_attn = self.attention(x, x, self.value_encoder(x, y), in_context)  # [B, T, Z]
+        values = self.value_encoder(x, y)
+        z_attn = self.attention(x, x, values, in_context, self.arch.attend_self)  # [B, T, Z]
         raw = self.decoder(x, z_attn, z[:, None, :, None])  # [K, 1, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, y_target)
         return Draws(log_likelihood, self.counted(task), q_global=q, p_global=p, z_global=z)

@@ -60,9 +60,7 @@ LINES = {
     ),
     "cartpole": (
         Line("Cart-Pole: NLL", "cartpole", "nll", "test-P"),
-        Line("… tuned", "cartpole", "nll", "test-P", variant="-tuned"),
         Line("Cart-Pole: MSE", "cartpole", "mse", "test-P"),
-        Line("… tuned", "cartpole", "mse", "test-P", variant="-tuned"),
     ),
     "multioutput": (
         Line("SARCOS: MSE, unit variance", "sarcos", "mse", "test", "standard"),
@@ -77,8 +75,6 @@ LINES = {
         Line("… strong recipe", "mnist", "accuracy", "test", variant="-strong"),
         Line("MNIST or Fashion-MNIST: AUROC", "fashion-mnist", "auroc", "test"),
         Line("… strong recipe", "fashion-mnist", "auroc", "test", variant="-strong"),
-        Line("MNIST or KMNIST: AUROC", "kmnist", "auroc", "test"),
-        Line("… strong recipe", "kmnist", "auroc", "test", variant="-strong"),
         Line("CIFAR-10: accuracy", "cifar10", "accuracy", "test"),
         Line("… strong recipe", "cifar10", "accuracy", "test", variant="-strong"),
         Line("CIFAR-10 or SVHN: AUROC", "svhn", "auroc", "test"),
