@@ -1,5 +1,6 @@
 """A fleet of replicas gives what single runs give, and a single run what a plain loop gives."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -331,6 +332,18 @@ def test_a_batch_without_a_counted_point_teaches_nothing():
     run_steps(fleet, 2)
     assert fleet.active == [True]
     assert torch.equal(fleet.state["params"], before)
+
+
+def test_a_batch_without_a_counted_point_is_not_in_the_means():
+    def made():
+        return make_fleet("cnp", [3], table(min_context=8, max_context=10))
+
+    single = made()
+    each = [float(run_steps(single, 1).read_metrics()["log_likelihood"]) for _ in range(30)]
+    counted = [value for value in each if not math.isnan(value)]
+    assert 10 < len(counted) < 30  # a third of the batches are all context
+    together = run_steps(made(), 30).read_metrics()["log_likelihood"]
+    torch.testing.assert_close(float(together), sum(counted) / len(counted))
 
 
 # --- what is refused ---

@@ -159,7 +159,9 @@ class Fleet:
     def read_metrics(self) -> dict[str, Tensor]:
         """Mean of each term of the bound since the last reading, by replica [R]; starts the next mean."""
         steps = self.state["metric_steps"]
-        means = self.state["metrics"] / steps.unsqueeze(1)  # NaN where a replica took no step: it has stopped
+        means = self.state["metrics"] / steps.unsqueeze(
+            1
+        )  # NaN where no step told anything: a replica has stopped
         out = {name: means[:, i].clone() for i, name in enumerate(TERMS)}
         self.state["metrics"].zero_()
         steps.zero_()

@@ -110,17 +110,17 @@ def make_step(plan: StepPlan, compile: bool, one_by_one: bool = False) -> Step:
         gradient, apply = torch.compile(gradient, **options), torch.compile(apply, **options)
 
     def step(state: Tensors, static: Tensors, pool: Tensors, normal: Tensor, uniform: Tensor) -> None:
-        grads, terms, kl_task, buffers = gradient(state, static, pool, normal, uniform)
+        grads, terms, kl_task, scored, buffers = gradient(state, static, pool, normal, uniform)
         if plan.cluster.splits_data:
             plan.cluster.all_reduce(grads, terms, kl_task)
             buffers = plan.cluster.average(buffers)
-        apply(state, grads, terms, kl_task, buffers)
+        apply(state, grads, terms, kl_task, scored, buffers)
 
     return torch.compile(step, **options) if compile and not plan.cluster.splits_data else step
 
 
-def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensors]]:
-    """Make the gradient of all replicas' losses, with the bound's terms and the new buffers (batch norm)."""
+def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., Any]:
+    """Make the gradient of all replicas' losses; with it the terms, the points that are scored, and new buffers."""
     model, objective = plan.model, plan.settings.objective
     buffer_names = [name for name, _ in model.named_buffers()]
 
@@ -132,12 +132,12 @@ def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., tuple[Tens
         normal: Tensor,
         uniform: Tensor,
         step: Tensor,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensors]]:
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensors]]:
         uniforms = plan.uniform.cut(uniform)
         task = plan.source.batch({**static, **pool}, uniforms, step)
         noise = plan.normal.cut(normal) | {name: u for name, u in uniforms.items() if is_uniform(name)}
-        scored, tasks = model.counted(task).sum().clamp(min=1), task.num_tasks  # of the joint batch
-        points = task.mask_target.sum().clamp(min=1) if objective.divide_by == "all" else scored
+        scored, tasks = model.counted(task).sum(), task.num_tasks  # of the joint batch
+        points = (task.mask_target.sum() if objective.divide_by == "all" else scored).clamp(min=1)
         task, noise = plan.cluster.my_part(task, noise)
         buffers = {name: replica[f"buffers.{name}"].clone() for name in buffer_names}
         with torch.autocast(params.device.type, torch.bfloat16, enabled=plan.settings.precision == "bf16"):
@@ -150,8 +150,8 @@ def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., tuple[Tens
         base = Weights(replica["beta_local"], replica["beta_global"])
         weights = objective.weights(base, step, replica["log_multipliers"])
         value = weighted_loss(bound, weights, points, tasks, objective.divide_global)
-        terms = torch.stack([getattr(bound, name).sum() / scored for name in TERMS])
-        return value, (terms, bound.kl_global.sum() / tasks, buffers)
+        terms = torch.stack([getattr(bound, name).sum() / scored.clamp(min=1) for name in TERMS])
+        return value, (terms, bound.kl_global.sum() / tasks, scored, buffers)
 
     static_dim = 0 if plan.static_per_replica else None
     over_replicas = (_one_by_one if one_by_one else _all_at_once)(
@@ -166,12 +166,10 @@ def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., tuple[Tens
 
     def gradient(
         state: Tensors, static: Tensors, pool: Tensors, normal: Tensor, uniform: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensors]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensors]:
         replica = {name: state[name] for name in per_replica}
-        grads, (terms, kl_task, buffers) = over_replicas(
-            state["params"], replica, static, pool, normal, uniform, state["step"]
-        )
-        return grads, terms, kl_task, buffers
+        grads, further = over_replicas(state["params"], replica, static, pool, normal, uniform, state["step"])
+        return grads, *further
 
     return gradient
 
@@ -226,11 +224,18 @@ def _of_replica(row: int, inputs: tuple[Any, ...], in_dims: tuple[Any, ...]) -> 
 
 
 def _apply(
-    plan: StepPlan, state: Tensors, grads: Tensor, terms: Tensor, kl_task: Tensor, buffers: Tensors
+    plan: StepPlan,
+    state: Tensors,
+    grads: Tensor,
+    terms: Tensor,
+    kl_task: Tensor,
+    scored: Tensor,
+    buffers: Tensors,
 ) -> None:
     """Take the optimiser's step for every replica that is on and whose loss and gradient are finite.
 
-    By `torch.where`, never by a product with 0: 0 · NaN is NaN.
+    By `torch.where`, never by a product with 0: 0 · NaN is NaN. A batch of which no point is scored, all of it context
+    of a CNP, tells nothing of the terms: it is not counted in their means.
     """
     settings, step = plan.settings, state["step"]
     finite = torch.cat([terms.isfinite(), grads.square().sum(1, keepdim=True).isfinite()], dim=1)  # [R, 4]
@@ -245,7 +250,7 @@ def _apply(
         multipliers = ascend(multipliers, terms[:, TERMS.index("kl_local")], kl_task)
     new = {"params": params, "m": m, "v": v, "log_multipliers": multipliers}
     new |= {f"buffers.{name}": value for name, value in buffers.items()}
-    new |= {"metrics": state["metrics"] + terms, "metric_steps": state["metric_steps"] + 1}
+    new |= {"metrics": state["metrics"] + terms, "metric_steps": state["metric_steps"] + (scored > 0)}
     broken = state["active"] & ~on
     for name, value in new.items():
         keep = on.view(-1, *[1] * (value.ndim - 1))
