@@ -1,6 +1,7 @@
 """What both kinds of estimator share: members that break are left out, and answers that say nothing are said to."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from fitted import QUICK, labels, table
 
 from dsvnp import NPClassifier, NPRegressor
-from dsvnp.estimators.fitting import parts_of_table
+from dsvnp.estimators.fitting import _unbroken, parts_of_table
 from dsvnp.estimators.recipe import Recipe
 
 
@@ -46,6 +47,28 @@ def test_a_member_that_broke_is_left_out(monkeypatch):
             assert torch.equal(value, whole.ensemble_.replicas[row].model.state_dict()[name])
     parts = parts_of_table(torch.from_numpy(X), torch.from_numpy(Y), 3, fitted.noise_seed_)
     assert len(fitted.ensemble_.calibration) == sum(parts[row].questions[0].y.numel() for row in (0, 2))
+
+
+def test_a_member_without_a_finite_validation_is_left_out():
+    state = {"stop_step": torch.tensor([-1, 5, -1]), "best_metric": torch.tensor([0.5, 0.5, float("inf")])}
+    fleet = SimpleNamespace(state=state, settings=SimpleNamespace(learning_rate=1e-3))
+    with pytest.warns(RuntimeWarning, match="2 of 3 replicas are left out"):
+        assert _unbroken(fleet) == [0]
+
+
+def test_the_context_of_a_table_are_rows_of_it_at_random():
+    X, Y = table(rows=160)
+    X = X[np.argsort(X[:, 0])]
+    contexts = [
+        NPRegressor(**{**QUICK, "max_steps": 3, "random_state": seed}).fit(X, Y).context_ for seed in (0, 1)
+    ]
+    rows = [[int(np.flatnonzero((row == X).all(1))[0]) for row in x.numpy()] for x, _ in contexts]
+    for (_, y), found in zip(contexts, rows, strict=True):
+        np.testing.assert_allclose(y.numpy(), Y[found])
+        assert len(found) == len(set(found)) < 160
+        assert min(found) < 40
+        assert max(found) > 120
+    assert set(rows[0]) != set(rows[1])
 
 
 @pytest.mark.parametrize(("model", "draws"), [("cnp", 4), ("nn", 4), ("dsvnp", 1)])

@@ -20,6 +20,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dsvnp import MODELS, NPRegressor
+from dsvnp.estimators import drawing
+from dsvnp.estimators.ensemble import fixed_noise
 
 
 def test_it_learns_what_a_line_cannot_and_says_how_sure_it_is():
@@ -112,6 +114,20 @@ def test_covariance_is_that_of_functions_with_the_variance_on_its_diagonal():
     np.testing.assert_allclose(cov, cov.T)
     assert np.linalg.eigvalsh(cov).min() > -1e-6 * cov.max()
     assert np.abs(cov[~np.eye(12, dtype=bool)]).max() > 0
+
+
+def test_what_is_a_rows_own_makes_no_covariance(monkeypatch):
+    X, _ = table(rows=12)
+
+    def off_diagonal(scale):
+        def scaled(*args, **settings):
+            noise = fixed_noise(*args, **settings)
+            return {name: scale * value if name == "local" else value for name, value in noise.items()}
+
+        monkeypatch.setattr(drawing, "fixed_noise", scaled)
+        return regressor(1).predict(X, return_cov=True)[1][~np.eye(12, dtype=bool)]
+
+    np.testing.assert_array_equal(off_diagonal(1), off_diagonal(100))
 
 
 def test_drawn_functions_have_the_mean_and_spread_of_the_prediction():
@@ -303,6 +319,13 @@ def test_conditioning_replaces_the_context_and_trains_nothing():
     assert (other.predict(X) != before).any()
     np.testing.assert_array_equal(fitted.predict(X), before)
     np.testing.assert_array_equal(fitted.predict(X, context=(X, Y + 1e4)), other.predict(X))
+
+
+def test_the_unit_of_the_outputs_is_of_no_matter_to_how_far_out_rows_are():
+    X, Y = table(rows=60)
+    quick = {**QUICK, "max_steps": 8}
+    scores = [NPRegressor(**quick).fit(X, unit * Y).ood_score(X) for unit in (1, 1024)]
+    np.testing.assert_allclose(*scores, rtol=1e-6)
 
 
 def test_far_away_rows_are_farther_out():
