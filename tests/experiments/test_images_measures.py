@@ -270,12 +270,16 @@ def test_figures_hold_all_seeds_of_a_model(tmp_path, monkeypatch):
 
     monkeypatch.setattr(images_figures, "lines_figure", catch)
     units = [unit("nn", 0, [0.1, 1.0]), unit("nn", 1, [0.3, 1.0]), unit("np", 0, [0.5, 0.9])]
-    for figure in (cdf_figure, reliability_figure):
-        figure(units, tmp_path / figure.__name__)
+    cdf_figure(units, tmp_path / "cdf_figure")
+    reliability_figure({"this": units, "that": units[:1]}, tmp_path / "reliability_figure")
     assert [panel[0] for panel in drawn["cdf_figure"]] == ["mnist", "kmnist"]
     lines = drawn["cdf_figure"][1][3]
     assert (lines["nn"].x, lines["nn"].y) == ([0.0, 1.0], [[0.1, 1.0], [0.3, 1.0]])
     assert lines["np"].y == [[0.5, 0.9]]
+    assert [(panel[0], list(panel[3])) for panel in drawn["reliability_figure"]] == [
+        ("this", ["nn", "np"]),
+        ("that", ["nn"]),
+    ]
     reliable = drawn["reliability_figure"][0][3]["nn"]
     assert (reliable.x, reliable.y) == ([0.1, 1.0], [[3 / 40, 1.0]])  # 40 and 10 images, and none between
     assert len(drawn["reliability_figure"][0][3]["np"].x) == 1  # 5 images are too few

@@ -316,13 +316,17 @@ class ImagesExperiment(Experiment):
             return []
         # Recipes apart: a dozen lines with their bands would hide each other.
         recipes = {
-            "": [unit for unit in units if not unit.model.endswith(STRONG)],
-            STRONG: [unit for unit in units if unit.model.endswith(STRONG)],
+            ending: own
+            for ending in ("", STRONG)
+            if (own := [unit for unit in units if unit.model.endswith(STRONG) is bool(ending)])
         }
+        titles = {"": "the paper's recipe", STRONG: "strong recipe"}
         pictured = [unit for unit in units if "pictures" in unit.extras]
         return [
-            *(cdf_figure(own, out / f"entropy-cdf{ending}.svg") for ending, own in recipes.items() if own),
-            reliability_figure(units, out / "reliability.svg"),
+            *(cdf_figure(own, out / f"entropy-cdf{ending}.svg") for ending, own in recipes.items()),
+            reliability_figure(
+                {titles[ending]: own for ending, own in recipes.items()}, out / "reliability.svg"
+            ),
             training_figure(units, out / "training.svg", "nats/image", loss=True),
             *(pictures_figure(unit, out / f"sure-{unit.model}.svg") for unit in pictured),
         ]

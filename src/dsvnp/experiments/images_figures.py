@@ -31,8 +31,14 @@ def cdf_figure(units: Sequence[UnitResult], path: Path) -> Path:
     return lines_figure(panels, path, columns=3)
 
 
-def reliability_figure(units: Sequence[UnitResult], path: Path) -> Path:
-    """Draw accuracy against confidence, the images of all seeds together; a bin with few of them says nothing."""
+def reliability_figure(groups: Mapping[str, Sequence[UnitResult]], path: Path) -> Path:
+    """Draw accuracy against confidence, a panel for each group of units, by its title."""
+    panels = [(title, "confidence", "accuracy", _reliability(units)) for title, units in groups.items()]
+    return lines_figure(panels, path, diagonal=True)
+
+
+def _reliability(units: Sequence[UnitResult]) -> dict[str, Line]:
+    """A line for each model, the images of all seeds together; a bin with few of them says nothing."""
     lines = {}
     for label in dict.fromkeys(unit.model for unit in units):
         seeds = [bins for unit in units if unit.model == label for bins in unit.extras["reliability"]]
@@ -43,7 +49,7 @@ def reliability_figure(units: Sequence[UnitResult], path: Path) -> Path:
             (total[name] / number)[filled].tolist() for name in ("confidence", "accuracy")
         )
         lines[label] = Line(confidence, [accuracy])
-    return lines_figure([("reliability", "confidence", "accuracy", lines)], path, diagonal=True)
+    return lines
 
 
 def pictures_figure(unit: UnitResult, path: Path) -> Path:
