@@ -180,6 +180,12 @@ def test_points_may_attend_to_all_but_themselves():
     assert (out[single] == 0).all()
 
 
+def test_other_points_cannot_leave_themselves_out():
+    queries, keys, values, mask = some_attention()
+    with pytest.raises(ValueError, match="must be queries and slots alike, got 3 queries and 6 slots"):
+        attend(queries, keys, values, mask, itself=False)
+
+
 @pytest.mark.parametrize("num_heads", [1, 2])
 def test_no_head_looks_at_a_points_own_value(num_heads):
     attention, x = Attention(3, H, num_heads).double(), torch.randn(2, 5, 3, dtype=torch.float64)

@@ -168,13 +168,13 @@ def vgg_by_hand(net: VGG, image: torch.Tensor, keep) -> torch.Tensor:
             h = F.max_pool2d(h, 2)
         else:
             convolution, norm = next(blocks)
-            h = keep(F.relu(norm(F.conv2d(h, convolution.weight.permute(0, 3, 1, 2), padding=1))))
+            h = keep(F.relu(norm(F.conv2d(h, convolution.kernel.permute(0, 3, 1, 2), padding=1))))
     return keep(F.relu(net.dense.first(h.flatten(1))))
 
 
 def test_vgg_is_convolutions_with_batch_norm_and_pooling_between():
     net, images = VGG((3, 8, 12), 6, LAYERS), torch.randn(5, 3, 8, 12)
-    assert [block[0].weight.shape for block in net.blocks] == [(4, 3, 3, 3), (8, 3, 3, 4), (8, 3, 3, 8)]
+    assert [block[0].kernel.shape for block in net.blocks] == [(4, 3, 3, 3), (8, 3, 3, 4), (8, 3, 3, 8)]
     assert all(
         isinstance(block[1], nn.BatchNorm2d) and len(list(block[0].parameters())) == 1 for block in net.blocks
     )

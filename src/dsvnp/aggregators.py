@@ -113,6 +113,11 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, itself: 
         mask: which slots are filled, [..., N].
         itself: whether query i may look at slot i; if not, queries and slots are the same points.
     """
+    if not itself and queries.shape[-2] != keys.shape[-2]:
+        raise ValueError(
+            f"points that do not look at themselves must be queries and slots alike, got {queries.shape[-2]} queries "
+            f"and {keys.shape[-2]} slots; leave out itself=False"
+        )
     scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])  # [..., T, N]
     seen = mask.unsqueeze(-2)  # [..., 1 or T, N]
     if not itself:

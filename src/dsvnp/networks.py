@@ -199,17 +199,17 @@ class VGG(nn.Module):
 class Convolution(nn.Module):
     """3×3 convolution of images [N, channels, height, width], without a bias: batch norm would take it away again.
 
-    Weights are stored as [out, 3, 3, in] and images are made to lie likewise, channels side by side: tensor cores work
-    on that as it is, and neither a weight nor its gradient is ever turned round.
+    The kernel is stored as [out, 3, 3, in] and images are made to lie likewise, channels side by side: tensor cores
+    work on that as it is, and neither a kernel nor its gradient has to be turned round.
     """
 
     def __init__(self, dim_in: int, dim_out: int) -> None:
         super().__init__()
         usual = nn.Conv2d(dim_in, dim_out, kernel_size=3, bias=False).weight
-        self.weight = nn.Parameter(usual.detach().movedim(1, -1).contiguous())
+        self.kernel = nn.Parameter(usual.detach().movedim(1, -1).contiguous())
 
     def forward(self, images: Tensor) -> Tensor:
-        return F.conv2d(channels_last(images), self.weight.movedim(-1, 1), padding=1)
+        return F.conv2d(channels_last(images), self.kernel.movedim(-1, 1), padding=1)
 
 
 def _convolve(block: nn.Module, images: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 
 import dsvnp
-from dsvnp.experiments import EXPERIMENTS
+from dsvnp.experiments import EXPERIMENTS, base
 from dsvnp.experiments.base import (
     Experiment,
     Measurement,
@@ -249,6 +249,13 @@ def test_what_json_lacks_becomes_null_and_digits_are_few(tmp_path, monkeypatch):
     run(Counting(), place(tmp_path))
     text = (tmp_path / "units.json").read_text(encoding="utf-8")
     assert json.loads(text)["units"][0]["extras"]["values"] == [None, None, 0.333333]
+
+
+def test_settings_keep_all_their_digits(tmp_path):
+    odd = {"config": {"rate": 0.123456789}, "extras": {"recipe": {"decay": 1 / 3}, "value": 1 / 3}}
+    base._write_json(tmp_path / "a.json", odd)
+    expected = odd | {"extras": {"recipe": {"decay": 1 / 3}, "value": 0.333333}}
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == expected
 
 
 def test_a_run_with_a_value_that_json_lacks_can_be_added_to(tmp_path, monkeypatch):

@@ -56,6 +56,11 @@ def test_runs_of_other_settings_are_refused(runs, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_folder_without_a_run_is_named(runs, tmp_path):
+    with pytest.raises(ValueError, match=r"nothing has no units\.json; name folders that"):
+        gather(tmp_path / "out", [*runs.values(), tmp_path / "nothing"])
+
+
 def test_a_shared_unit_must_agree(runs, tmp_path):
     other = tmp_path / "other"
     other.mkdir()

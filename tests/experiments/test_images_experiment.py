@@ -275,9 +275,8 @@ def test_domain_images_are_in_0_to_1_and_others_alike(mnist):
     assert set(sets.x["rademacher"].unique().tolist()) == {-0.5, 0.5}
     assert set(sets.x["rademacher-in-range"].unique().tolist()) == {0.0, 1.0}
     assert float(sets.x["gaussian"].std()) == pytest.approx(1, abs=0.02)
-    pixels = (
-        sets.images.double() / 255
-    )  # of which the noise in range has mean and deviation, cut off at black
+    # Their mean and deviation are those of the noise in range, cut off at black.
+    pixels = sets.images.double() / 255
     black = torch.special.ndtr(-pixels.mean() / pixels.std())
     share = (sets.x["gaussian-in-range"] == 0).double().mean()
     assert float(share) == pytest.approx(float(black), abs=0.01)
@@ -396,6 +395,22 @@ def test_seeds_of_a_recipe_are_one_recipe_though_a_setting_came_later():
 
     made = choose([entry(0.9), entry(0.8, clip=None), entry(0.86, pad=2)])
     assert made["trained"]["pad"] == 2
+
+
+def test_a_recipe_is_chosen_for_a_dsvnp_and_not_over_networks():
+    def entry(accuracy, label="dsvnp", **cell):
+        scores = {"mnist-held-out accuracy": accuracy, "shuffled auroc": accuracy}
+        return {"cell": cell, "label": label, "trained": {"learning_rate": 1e-3}, "scores": scores}
+
+    made = choose([entry(0.9, seed=0), entry(0.8, seed=1), entry(0.7, vgg=[8])])
+    assert made["scores"]["mnist-held-out accuracy"] == pytest.approx(0.85)
+    with pytest.raises(ValueError, match="no cell is a DSVNP"):
+        choose([entry(0.9, "attnnp-strong")])
+
+
+def test_images_are_not_trained_on_in_double_precision():
+    with pytest.raises(ValueError, match="single precision; choose float32, tf32 or bf16"):
+        ImagesExperiment(precision="float64")
 
 
 def test_a_selection_looks_at_the_test_split_alone(tmp_path, monkeypatch):

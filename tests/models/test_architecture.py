@@ -145,10 +145,8 @@ def test_attnnp_has_the_heads_it_is_told():
 
 @pytest.mark.parametrize("attend_self", [True, False])
 def test_in_training_a_context_point_of_attnnp_reads_its_own_label_or_not(attend_self):
-    model = made(
-        "attnnp", replace(SMALL, dim_lat=32, attend_self=attend_self)
-    )  # of so many units some are on
-    task, read = some_task(), []
+    arch = replace(SMALL, dim_lat=32, attend_self=attend_self)  # of so many units some are on
+    model, task, read = made("attnnp", arch), some_task(), []
     model.decoder.register_forward_pre_hook(lambda _, inputs: read.append(inputs[1]))  # z_attn
     other = replace(task, y_target=task.y_target + torch.eye(6)[0, :, None])
     for each in (task, other):

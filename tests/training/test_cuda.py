@@ -74,15 +74,22 @@ def test_a_compiled_step_equals_an_eager_one(how):
     assert distance(other.state, eager.state) < 1e-9
 
 
+@pytest.mark.parametrize("seeds", [SEEDS, (1,)], ids=["fleet", "single"])
 @pytest.mark.parametrize("source", [images, shifted_images])
 @pytest.mark.parametrize("how", [CAPTURED, BOTH], ids=["captured", "compiled and captured"])
-def test_batch_norm_is_captured(how, source):
-    chosen = {"source": source(), "make": make_vgg}
+def test_batch_norm_is_captured(how, source, seeds):
+    chosen = {"source": source(), "make": make_vgg, "seeds": seeds}
     eager = run_steps(on_cuda(**EAGER, **chosen), 10)
     other = run_steps(on_cuda(**how, **chosen), 10)
     assert distance(other.state, eager.state) < 1e-9
     tracked = next(name for name in other.state if name.endswith("num_batches_tracked"))
-    assert other.state[tracked].tolist() == [10] * len(SEEDS)  # trial steps before the capture do not count
+    assert other.state[tracked].tolist() == [10] * len(seeds)  # trial steps before the capture do not count
+
+
+def test_replicas_handled_singly_are_exact_in_single_precision():
+    chosen = {"precision": "float32", "chunk_size": 1, **BOTH}
+    fleet = run_steps(on_cuda(**chosen), 20)
+    assert same(rows_of(run_steps(on_cuda(seeds=SEEDS[1:2], **chosen), 20), 0), rows_of(fleet, 1))
 
 
 @pytest.mark.parametrize("name", ["dsvnp", "mc-dropout"])
@@ -110,11 +117,12 @@ def test_bfloat16_is_captured():
         torch.testing.assert_close(value, expected[name], rtol=0.05, atol=0.02)
 
 
+@pytest.mark.parametrize("seeds", [SEEDS, (1,)], ids=["fleet", "single"])
 @pytest.mark.parametrize("how", [CAPTURED, BOTH], ids=["captured", "compiled and captured"])
-def test_batch_norm_is_captured_in_bfloat16(how):
-    chosen = {"source": images(dtype=torch.float32), "make": make_vgg, **how}
+def test_batch_norm_is_captured_in_bfloat16(how, seeds):
+    chosen = {"source": images(dtype=torch.float32), "make": make_vgg, "seeds": seeds, **how}
     half, single = (run_steps(on_cuda(precision=p, **chosen), 30) for p in ("bf16", "float32"))
-    assert half.active == [True] * len(SEEDS)
+    assert half.active == [True] * len(seeds)
     expected = single.read_metrics()
     for name, value in half.read_metrics().items():
         torch.testing.assert_close(value, expected[name], rtol=0.05, atol=0.02)

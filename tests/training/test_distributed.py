@@ -247,6 +247,13 @@ def test_a_step_is_compiled_in_two_where_gradients_are_summed_in_between(monkeyp
     assert compiled == parts
 
 
+def test_processes_that_share_a_batch_go_by_the_mean_of_their_validations(monkeypatch):
+    fleet = make_fleet(cluster=Cluster(0, 2, "data"), validate_every=1)
+    monkeypatch.setattr(Cluster, "all_reduce", lambda self, *tensors: [value.add_(3.0) for value in tensors])
+    fleet.note_validation(torch.tensor([1.0]))
+    assert fleet.state["best_metric"].tolist() == [2.0]
+
+
 def test_one_process_alone_needs_no_group(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     cluster = Cluster.from_environment("data")

@@ -74,6 +74,17 @@ def test_one_replica_at_a_time_is_exact_in_single_precision():
         assert same(rows_of(single, 0), rows_of(fleet, row))
 
 
+def test_replicas_handled_singly_are_exact_by_the_transform_that_compiles_too():
+    def made(seeds):
+        fleet = make_fleet(seeds=seeds, precision="float32", chunk_size=1)
+        fleet._step = partial(fleet._run, make_step(fleet.plan, compile=False))
+        return run_steps(fleet, 30)
+
+    fleet = made((*SEEDS, 3))
+    for row, seed in enumerate(SEEDS):
+        assert same(rows_of(made([seed]), 0), rows_of(fleet, row))
+
+
 def test_each_replica_has_its_learning_rate_and_weights_of_the_bound():
     rates, local, glob = (1e-3, 1e-2, 1e-2), (1.0, 30.0, 1.0), (0.0, 1.0, 20.0)
     fleet = make_fleet(seeds=(7, 7, 7), learning_rate=rates, beta_local=local, beta_global=glob)
@@ -326,7 +337,7 @@ def test_metrics_are_per_counted_point(name, context):
         torch.testing.assert_close(found[term][0], expected.detach())
 
 
-def test_a_batch_without_a_counted_point_teaches_nothing():
+def test_a_batch_without_a_counted_point_has_no_gradient():
     fleet = make_fleet("cnp", [3], table(min_context=10, max_context=10))  # CNP scores what is not context
     before = fleet.state["params"].clone()
     run_steps(fleet, 2)
@@ -334,16 +345,27 @@ def test_a_batch_without_a_counted_point_teaches_nothing():
     assert torch.equal(fleet.state["params"], before)
 
 
-def test_a_batch_without_a_counted_point_is_not_in_the_means():
+@pytest.mark.parametrize(("name", "term"), [("cnp", "log_likelihood"), ("np", "kl_global")])
+def test_a_batch_without_a_counted_point_is_not_in_the_means(name, term):
+    arch = replace(ARCH, score_context=False, separate_encoders=True)  # so that KL_G is not 0 there by itself
+
     def made():
-        return make_fleet("cnp", [3], table(min_context=8, max_context=10))
+        return make_fleet(name, [3], table(min_context=8, max_context=10), arch)
 
     single = made()
-    each = [float(run_steps(single, 1).read_metrics()["log_likelihood"]) for _ in range(30)]
+    each = [float(run_steps(single, 1).read_metrics()[term]) for _ in range(30)]
     counted = [value for value in each if not math.isnan(value)]
     assert 10 < len(counted) < 30  # a third of the batches are all context
-    together = run_steps(made(), 30).read_metrics()["log_likelihood"]
+    together = run_steps(made(), 30).read_metrics()[term]
     torch.testing.assert_close(float(together), sum(counted) / len(counted))
+
+
+def test_a_batch_without_a_counted_point_moves_no_multiplier():
+    objective = Objective(epsilon_local=0.05, epsilon_global=0.05)
+    arch = replace(ARCH, score_context=False)
+    fleet = make_fleet("dsvnp", [3], table(min_context=10, max_context=10), arch, objective=objective)
+    run_steps(fleet, 3)
+    assert fleet.state["log_multipliers"].tolist() == [[0.0, 0.0]]
 
 
 # --- what is refused ---

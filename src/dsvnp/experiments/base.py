@@ -29,6 +29,8 @@ from dsvnp.naming import lookup
 from dsvnp.training import Fleet, Reporter, Settings, train
 from dsvnp.training.loop import Validation
 
+SETTINGS = ("config", "recipe")  # what holds settings in a file of results
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -327,12 +329,12 @@ def _write_json(path: Path, data: Any) -> None:
     os.replace(temporary, path)
 
 
-def _plain(data: Any) -> Any:
-    """Replace what JSON cannot hold, and digits that nobody reads."""
+def _plain(data: Any, exact: bool = False) -> Any:
+    """Replace what JSON cannot hold, and digits that nobody reads; of settings, which are compared, all are kept."""
     if isinstance(data, dict):
-        return {str(key): _plain(value) for key, value in data.items()}
+        return {str(key): _plain(value, exact or key in SETTINGS) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_plain(value) for value in data]
+        return [_plain(value, exact) for value in data]
     if isinstance(data, float):
-        return float(f"{data:.6g}") if math.isfinite(data) else None
+        return (data if exact else float(f"{data:.6g}")) if math.isfinite(data) else None
     return data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,7 @@ def finish(cells: Iterable[Cell], out: Path, run: Callable[[Cell], Cell]) -> lis
         out: the file, a line of JSON for each finished cell.
         run: runs a cell and returns what came of it, which is written beside the cell.
     """
-    lines = out.read_text(encoding="utf-8").splitlines() if out.is_file() else []
-    done: list[Entry] = [json.loads(line) for line in lines]
+    done = _read(out) if out.is_file() else []
     for cell in cells:
         plain = json.loads(json.dumps(cell))  # as the file gives it back: a tuple is a list there
         if any(plain.items() <= entry.items() for entry in done):
@@ -29,3 +29,13 @@ def finish(cells: Iterable[Cell], out: Path, run: Callable[[Cell], Cell]) -> lis
         with out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(done[-1]) + "\n")
     return done
+
+
+def _read(out: Path) -> list[Entry]:
+    """The entries of a file; a last line that a process left unfinished is taken out of it."""
+    *lines, last = out.read_text(encoding="utf-8").split("\n")
+    if last:
+        whole = out.with_suffix(".tmp")
+        whole.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        os.replace(whole, out)
+    return [json.loads(line) for line in lines]

@@ -46,6 +46,9 @@ def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
 
 def joint_experiment(runs: Sequence[Path]) -> Experiment:
     """The experiment of the first run, with what all of them have of the settings that may be added to."""
+    for run in runs:
+        if not (run / "units.json").is_file():
+            raise ValueError(f"{run} has no units.json; name folders that `dsvnp reproduce --out` wrote")
     records = [json.loads((run / "units.json").read_text(encoding="utf-8")) for run in runs]
     kind = lookup(records[0]["experiment"], EXPERIMENTS, "experiment")
     configs = [record["config"] for record in records]

@@ -35,7 +35,7 @@ PICTURED = ("nn", "dsvnp")  # whose most and least certain images are kept: thum
 
 
 class Recipe(NamedTuple):
-    """How a model is trained.
+    """How a model is trained. Selections do not write down settings that have their default: it must not change.
 
     Attributes:
         learning_rate: of Adam.
@@ -158,6 +158,8 @@ class ImagesExperiment(Experiment):
 
     def __post_init__(self) -> None:
         lookup(self.domain, DOMAINS, "domain")
+        if self.precision == "float64":
+            raise ValueError("images are read in single precision; choose float32, tf32 or bf16")
         for recipe in self.recipe.split(","):
             lookup(recipe, RECIPES[self.domain], "recipe")
 

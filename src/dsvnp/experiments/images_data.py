@@ -104,7 +104,7 @@ class Sets(NamedTuple):
 def load_sets(
     name: str, directory: Path | None, device: torch.device, portions: Portions, verify: bool = True
 ) -> Sets:
-    """Read a domain and what is out of it, the same for all models and seeds.
+    """Read a domain and what is out of it, the same for all models and seeds; CUDA draws other noise than a CPU.
 
     Args:
         name: "mnist" or "cifar10".

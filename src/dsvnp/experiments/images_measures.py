@@ -91,7 +91,7 @@ def judge(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Ju
 
 
 def chunk_size(net: NeuralProcess, num_draws: int, device: torch.device) -> int:
-    """How many images to predict at once, so that the largest tensor has 2 GB on a GPU and 80 MB on a CPU.
+    """How many images to predict at once, at most 1000, so that masks and noise of a layer have 2 GB, on a CPU 80 MB.
 
     An image is embedded once for all draws, but by MC-Dropout, which needs each layer once a draw.
     """

@@ -134,16 +134,23 @@ def choose(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> dict[st
     Returns:
         How it was trained, and its mean scores.
     """
-    recipes: dict[Recipe, list[Mapping[str, float]]] = {}
+    recipes: dict[tuple[Recipe, str], list[Mapping[str, float]]] = {}
     for entry in done:
         if base_name(entry["label"]) == "dsvnp":
-            recipes.setdefault(Recipe(**entry["trained"]), []).append(entry["scores"])
+            # What is no part of a recipe (another network, fewer images) tells cells apart as well.
+            other = {k: v for k, v in entry.get("cell", {}).items() if k not in (*Recipe._fields, "seed")}
+            key = Recipe(**entry["trained"]), json.dumps(other, sort_keys=True)
+            recipes.setdefault(key, []).append(entry["scores"])
+    if not recipes:
+        raise ValueError(
+            "no cell is a DSVNP, and the recipe is chosen for it; add one, or read the lines themselves"
+        )
     means = [
         {
             "trained": recipe._asdict(),
             "scores": {name: fmean(run[name] for run in runs) for name in runs[0]},
         }
-        for recipe, runs in recipes.items()
+        for (recipe, _), runs in recipes.items()
     ]
     best = max(_accuracy(entry["scores"]) for entry in means)
     margin = math.sqrt(best * (1 - best) / num_images)
@@ -170,4 +177,5 @@ if __name__ == "__main__":
     cells = GRIDS[asked] if asked in GRIDS else json.loads(asked)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     console = Console()
-    console.print(choose(select(cells, out, Workplace(out.with_suffix(""), device, console, data_dir))))
+    done = select(cells, out, Workplace(out.with_suffix(""), device, console, data_dir))
+    console.print(choose(done) if any(base_name(entry["label"]) == "dsvnp" for entry in done) else done)

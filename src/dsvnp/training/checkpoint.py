@@ -80,10 +80,11 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     (temporary / RUN).write_text(json.dumps(run, indent=1), encoding="utf-8")
     for path in (temporary / STATE, temporary / RUN, temporary):
         _flush(path)
-    if final.exists():  # the same step again, after a resume: the new one takes its place
-        _remove(final)
+    before = _aside(final) if final.exists() else None  # the same step again, after a resume
     temporary.rename(final)
     _flush(folder)
+    if before is not None:
+        shutil.rmtree(before, ignore_errors=True)
     for old in list_checkpoints(folder)[:-keep]:
         _remove(old)
     return final
@@ -111,9 +112,13 @@ def load_latest(folder: Path, run: Mapping[str, Any]) -> Checkpoint | None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a checkpoint; renamed first, since a folder that is being removed must not look like one."""
-    doomed = path.rename(path.parent / f".removing-{path.name}")
-    shutil.rmtree(doomed, ignore_errors=True)
+    """Remove a checkpoint."""
+    shutil.rmtree(_aside(path), ignore_errors=True)
+
+
+def _aside(path: Path) -> Path:
+    """Rename a checkpoint: a folder that is being removed must not look like one."""
+    return path.rename(path.parent / f".removing-{path.name}")
 
 
 def _sweep(folder: Path) -> None:

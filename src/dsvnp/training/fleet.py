@@ -159,9 +159,8 @@ class Fleet:
     def read_metrics(self) -> dict[str, Tensor]:
         """Mean of each term of the bound since the last reading, by replica [R]; starts the next mean."""
         steps = self.state["metric_steps"]
-        means = self.state["metrics"] / steps.unsqueeze(
-            1
-        )  # NaN where no step told anything: a replica has stopped
+        # NaN where no step told anything: a replica has stopped.
+        means = self.state["metrics"] / steps.unsqueeze(1)
         out = {name: means[:, i].clone() for i, name in enumerate(TERMS)}
         self.state["metrics"].zero_()
         steps.zero_()
@@ -194,6 +193,9 @@ class Fleet:
                 f"a validation must give one value per replica, {tuple(state['best_metric'].shape)}, "
                 f"got {tuple(metric.shape)}"
             )
+        metric = self.cluster.average({"metric": metric})[
+            "metric"
+        ]  # or ranks of one batch could part over a digit
         better = state["active"] & (metric < state["best_metric"])
         state["validation"].copy_(metric)
         state["best_metric"].copy_(torch.where(better, metric, state["best_metric"]))

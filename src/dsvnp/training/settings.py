@@ -29,7 +29,8 @@ class Settings:
         beta_global: β_global of each replica, likewise.
         precision: "float32"; "tf32" for matrix products on CUDA; "bf16" for autocast; "float64".
         compile: compile the step; None does so on CUDA (on a CPU it takes half a minute first).
-        capture: capture the step as a CUDA graph; None does so on CUDA.
+        capture: capture the step as a CUDA graph; None does so on CUDA. No other device can, nor processes that share
+            each batch.
         chunk_size: replicas handled at once; 1 makes a fleet equal to its single runs bit by bit in float32.
         validate_every: steps between validations; 0 for none.
         patience: validations without improvement after which a replica stops; 0 for never.

@@ -8,7 +8,7 @@ that it compiles without a break and can be captured as one CUDA graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -154,8 +154,9 @@ def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., Any]:
         return value, (terms, bound.kl_global.sum() / tasks, scored, buffers)
 
     static_dim = 0 if plan.static_per_replica else None
-    over_replicas = (_one_by_one if one_by_one else _all_at_once)(
-        loss, (0, 0, static_dim, 0, 0, 0, None), plan.settings.chunk_size
+    in_dims = (0, 0, static_dim, 0, 0, 0, None)
+    over_replicas = (
+        _one_by_one(loss, in_dims) if one_by_one else _all_at_once(loss, in_dims, plan.settings.chunk_size)
     )
     per_replica = [
         "beta_local",
@@ -179,25 +180,24 @@ def _all_at_once(
 ) -> Callable[..., Any]:
     """Gradients and further results of all replicas in one pass: what compiles, and what fills a GPU.
 
-    A single replica goes without `vmap`, whose rule for convolutions copies every weight once more.
+    A single replica goes without `vmap`, whose rule for convolutions copies every weight once more; and so do replicas
+    that are handled singly, which must be what a single one is.
     """
     alone = grad_and_value(loss, has_aux=True)
     over_replicas = vmap(alone, in_dims=in_dims, chunk_size=chunk_size)
 
     def gradients(*inputs: Any) -> tuple[Tensor, Any]:
-        if len(inputs[0]) > 1:
+        replicas = len(inputs[0])
+        if replicas > 1 and chunk_size != 1:
             grads, (_, further) = over_replicas(*inputs)
             return grads, further
-        grads, (_, further) = alone(*_of_replica(0, inputs, in_dims))
-        stacked: tuple[Tensor, Any] = tree_map(lambda value: value.unsqueeze(0), (grads, further))
-        return stacked
+        rows = [alone(*_of_replica(row, inputs, in_dims)) for row in range(replicas)]
+        return _stacked([(grad, further) for grad, (_, further) in rows])
 
     return gradients
 
 
-def _one_by_one(
-    loss: Callable[..., Any], in_dims: tuple[Any, ...], chunk_size: int | None
-) -> Callable[..., Any]:
+def _one_by_one(loss: Callable[..., Any], in_dims: tuple[Any, ...]) -> Callable[..., Any]:
     """The same by plain autograd, a replica after the other: for a single one on a CPU it is twice as fast."""
 
     def gradients(*inputs: Any) -> tuple[Tensor, Any]:
@@ -209,10 +209,15 @@ def _one_by_one(
                 value, further = loss(leaf, *others)
                 (grad,) = torch.autograd.grad(value, leaf)
             rows.append((grad, tree_map(Tensor.detach, further)))
-        stacked: tuple[Tensor, Any] = tree_map(lambda *values: torch.stack(values), *rows)
-        return stacked
+        return _stacked(rows)
 
     return gradients
+
+
+def _stacked(rows: Sequence[tuple[Tensor, Any]]) -> tuple[Tensor, Any]:
+    """Results of single replicas with the replica axis in front."""
+    stacked: tuple[Tensor, Any] = tree_map(lambda *values: torch.stack(values), *rows)
+    return stacked
 
 
 def _of_replica(row: int, inputs: tuple[Any, ...], in_dims: tuple[Any, ...]) -> list[Any]:
@@ -235,7 +240,7 @@ def _apply(
     """Take the optimiser's step for every replica that is on and whose loss and gradient are finite.
 
     By `torch.where`, never by a product with 0: 0 · NaN is NaN. A batch of which no point is scored, all of it context
-    of a CNP, tells nothing of the terms: it is not counted in their means.
+    of a CNP, tells nothing of the terms: it counts neither in their means nor for the multipliers.
     """
     settings, step = plan.settings, state["step"]
     finite = torch.cat([terms.isfinite(), grads.square().sum(1, keepdim=True).isfinite()], dim=1)  # [R, 4]
@@ -244,13 +249,15 @@ def _apply(
     params, m, v = settings.optimizer.update(
         state["params"], grads, state["m"], state["v"], step, lr.unsqueeze(1)
     )
-    multipliers = state["log_multipliers"]
+    told, multipliers = scored > 0, state["log_multipliers"]
     if settings.objective.constrained:
         ascend = vmap(settings.objective.ascend)
-        multipliers = ascend(multipliers, terms[:, TERMS.index("kl_local")], kl_task)
+        ascended = ascend(multipliers, terms[:, TERMS.index("kl_local")], kl_task)
+        multipliers = torch.where(told.unsqueeze(1), ascended, multipliers)
     new = {"params": params, "m": m, "v": v, "log_multipliers": multipliers}
     new |= {f"buffers.{name}": value for name, value in buffers.items()}
-    new |= {"metrics": state["metrics"] + terms, "metric_steps": state["metric_steps"] + (scored > 0)}
+    new |= {"metrics": state["metrics"] + torch.where(told.unsqueeze(1), terms, 0.0)}
+    new |= {"metric_steps": state["metric_steps"] + told}
     broken = state["active"] & ~on
     for name, value in new.items():
         keep = on.view(-1, *[1] * (value.ndim - 1))
