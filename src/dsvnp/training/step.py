@@ -215,8 +215,12 @@ def _one_by_one(loss: Callable[..., Any], in_dims: tuple[Any, ...]) -> Callable[
 
 
 def _stacked(rows: Sequence[tuple[Tensor, Any]]) -> tuple[Tensor, Any]:
-    """Results of single replicas with the replica axis in front."""
-    stacked: tuple[Tensor, Any] = tree_map(lambda *values: torch.stack(values), *rows)
+    """Results of single replicas with the replica axis in front; of one alone without a copy."""
+
+    def stack(*values: Tensor) -> Tensor:
+        return torch.stack(values) if len(values) > 1 else values[0].unsqueeze(0)
+
+    stacked: tuple[Tensor, Any] = tree_map(stack, *rows)
     return stacked
 
 
