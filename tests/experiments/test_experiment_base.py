@@ -167,6 +167,24 @@ def test_resuming_nothing_is_an_error(tmp_path):
     assert Counting.calls == []
 
 
+def test_a_run_from_before_a_setting_existed_has_its_default(tmp_path):
+    run(Counting(models=("cnp",)), place(tmp_path))
+    path = tmp_path / "units.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    del record["config"]["precision"]
+    path.write_text(json.dumps(record), encoding="utf-8")
+    run(Counting(models=("cnp", "np")), place(tmp_path), resume=True)
+    assert {row["model"] for row in results(tmp_path)["rows"]} == {"cnp", "np"}
+    del record["config"]["size"]
+    path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ValueError, match="holds a run with size = 7, not 8"):
+        run(Counting(size=8), place(tmp_path), resume=True)
+    record["config"]["colour"] = "red"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ValueError, match="Counting has no setting colour; another version wrote that run"):
+        run(Counting(), place(tmp_path), resume=True)
+
+
 # --- what is written ---
 
 
@@ -181,12 +199,19 @@ def test_results_have_the_schema_of_all_experiments(tmp_path):
         "preset": "quick",
         "models": ["cnp", "np"],
         "num_seeds": 3,
+        "first_seed": 0,
         "seeds_at_once": 2,
         "precision": "float32",
         "size": 7,
         "shape": [1, 2],
     }
     assert [r.keys() for r in written["rows"]] == [ROW] * 4
+
+
+def test_seeds_may_begin_anywhere(tmp_path):
+    run(Counting(models=("cnp",), num_seeds=3, first_seed=4), place(tmp_path))
+    units = json.loads((tmp_path / "units.json").read_text(encoding="utf-8"))["units"]
+    assert [unit["seeds"] for unit in units] == [[4, 5], [6]]
 
 
 def test_rows_merge_groups_of_seeds(tmp_path):

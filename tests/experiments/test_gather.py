@@ -39,6 +39,16 @@ def test_runs_apart_are_as_one_run_whatever_their_order(runs, tmp_path):
     assert results(tmp_path / "apart") == results(tmp_path / "one")
 
 
+def test_seeds_apart_are_as_one_run(runs, tmp_path):
+    parts = [toy_run(tmp_path / f"{seed}", ("cnp",), num_seeds=1, first_seed=seed) for seed in (1, 0)]
+    gather(tmp_path / "apart", parts)
+    made, whole = results(tmp_path / "apart"), results(runs["cnp"])
+    assert (made["config"]["first_seed"], made["config"]["num_seeds"]) == (0, 2)
+    assert [row["seeds"] for row in made["rows"]] == [
+        pytest.approx(row["seeds"], rel=1e-4) for row in whole["rows"]
+    ]
+
+
 def test_one_run_is_drawn_anew(runs, tmp_path):
     gather(tmp_path, [runs["cnp+dsvnp"]])
     new, old = results(tmp_path), results(runs["cnp+dsvnp"])

@@ -14,8 +14,8 @@ import platform
 import statistics
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -106,7 +106,8 @@ class Experiment(ABC):
     Attributes:
         preset: "smoke", "quick" or "paper".
         models: models to run.
-        num_seeds: seeds 0, 1, … of each.
+        num_seeds: seeds of each.
+        first_seed: the first of them; others may be run elsewhere, and put together with `gather`.
         seeds_at_once: seeds trained as one fleet, the unit of resuming.
         precision: of training, see `Settings`.
     """
@@ -115,11 +116,12 @@ class Experiment(ABC):
     paper: ClassVar[dict[tuple[str, str, str, str], tuple[float, float]]]  # (dataset, model, metric, split)
     parts: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # settings of the runs that make up the whole of it
     # Settings to which a later run may add:
-    extendable: ClassVar[tuple[str, ...]] = ("models", "num_seeds", "seeds_at_once")
+    extendable: ClassVar[tuple[str, ...]] = ("models", "num_seeds", "first_seed", "seeds_at_once")
 
     preset: str = "quick"
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")
     num_seeds: int = 1
+    first_seed: int = 0
     seeds_at_once: int = 5
     precision: str = "float32"
 
@@ -154,8 +156,8 @@ class Experiment(ABC):
         return None
 
     def seed_groups(self) -> list[tuple[int, ...]]:
-        """Seeds 0 … num_seeds − 1 in groups."""
-        seeds = range(self.num_seeds)
+        """The seeds, first_seed … first_seed + num_seeds − 1, in groups."""
+        seeds = range(self.first_seed, self.first_seed + self.num_seeds)
         return [
             tuple(seeds[i : i + self.seeds_at_once]) for i in range(0, self.num_seeds, self.seeds_at_once)
         ]
@@ -234,13 +236,11 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
             raise ValueError(f"nothing to resume: {path} is not there; leave out --resume to start")
         return []
     data = json.loads(path.read_text(encoding="utf-8"))
-    mine = comparable(experiment)
-    for key in sorted(mine.keys() | data["config"].keys()):
-        if key in experiment.extendable:
-            continue
-        if mine.get(key) != data["config"].get(key):
+    mine, theirs = comparable(experiment), comparable(rebuild(type(experiment), data["config"]))
+    for key in mine:
+        if key not in experiment.extendable and mine[key] != theirs[key]:
             raise ValueError(
-                f"{out} holds a run with {key} = {data['config'].get(key)!r}, not {mine.get(key)!r}; "
+                f"{out} holds a run with {key} = {theirs[key]!r}, not {mine[key]!r}; "
                 "choose another --out, or remove it"
             )
     units = [UnitResult.from_dict(unit) for unit in data["units"]]
@@ -313,6 +313,26 @@ def comparable(experiment: Experiment) -> dict[str, Any]:
     """The settings as JSON would give them back."""
     settings: dict[str, Any] = json.loads(json.dumps(asdict(experiment)))
     return settings
+
+
+def rebuild(kind: type[Experiment], config: Mapping[str, Any]) -> Experiment:
+    """An experiment from its settings as JSON holds them; one that came later has its default.
+
+    Settings may be those of other experiments.
+    """
+    nested = {f.name: f.default_factory for f in fields(kind) if f.default_factory is not MISSING}
+    if unknown := config.keys() - {f.name for f in fields(kind)}:
+        raise ValueError(f"{kind.__name__} has no setting {sorted(unknown)[0]}; another version wrote that run")
+    settings: dict[str, Any] = {
+        name: rebuild(type(nested[name]()), value) if name in nested else _tuples(value)
+        for name, value in config.items()
+    }
+    return kind(**settings)
+
+
+def _tuples(data: Any) -> Any:
+    """Turn the lists that JSON gives back into the tuples that settings are made of."""
+    return tuple(_tuples(value) for value in data) if isinstance(data, list) else data
 
 
 def machine_name(device: torch.device) -> str:

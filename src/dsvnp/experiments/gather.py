@@ -2,8 +2,9 @@
 
     python -m dsvnp.experiments.gather OUT RUN [RUN …]
 
-Models that were run apart (on several machines, or side by side on one GPU) leave a `units.json` each. This writes
-their joint `units.json`, `results.json` and figures; with a single RUN it draws its figures anew.
+Models or seeds that were run apart (on several machines, or side by side on one GPU; `--set first_seed=2`) leave a
+`units.json` each. This writes their joint `units.json`, `results.json` and figures; with a single RUN it draws its
+figures anew.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from dsvnp.experiments import EXPERIMENTS
-from dsvnp.experiments.base import Experiment, UnitResult, load_units, write_results
+from dsvnp.experiments.base import Experiment, UnitResult, load_units, rebuild, write_results
 from dsvnp.naming import lookup
 
 
@@ -54,8 +54,13 @@ def joint_experiment(runs: Sequence[Path]) -> Experiment:
     configs = [record["config"] for record in records]
     joint = dict(configs[0])
     for name in kind.extendable:
-        values = [config[name] for config in configs]
+        values = [
+            config.get(name, getattr(kind, name)) for config in configs
+        ]  # a setting may have come later
         joint[name] = _joined(values, getattr(kind, name))
+    spans = [(config.get("first_seed", 0), config["num_seeds"]) for config in configs]
+    joint["first_seed"] = min(first for first, _ in spans)
+    joint["num_seeds"] = max(first + number for first, number in spans) - joint["first_seed"]
     return rebuild(kind, joint)
 
 
@@ -67,21 +72,6 @@ def _joined(values: Sequence[Any], default: Any) -> Any:
         return max(values)
     found = dict.fromkeys(item for value in values for item in value)
     return sorted(found, key=[*default, *found].index)
-
-
-def rebuild(kind: type[Experiment], config: dict[str, Any]) -> Experiment:
-    """An experiment from its settings as JSON holds them; settings may be those of other experiments."""
-    nested = {f.name: f.default_factory for f in fields(kind) if f.default_factory is not MISSING}
-    settings: dict[str, Any] = {
-        name: rebuild(type(nested[name]()), value) if name in nested else _tuples(value)
-        for name, value in config.items()
-    }
-    return kind(**settings)
-
-
-def _tuples(data: Any) -> Any:
-    """Turn the lists that JSON gives back into the tuples that settings are made of."""
-    return tuple(_tuples(value) for value in data) if isinstance(data, list) else data
 
 
 if __name__ == "__main__":
