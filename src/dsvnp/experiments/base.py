@@ -322,7 +322,9 @@ def rebuild(kind: type[Experiment], config: Mapping[str, Any]) -> Experiment:
     """
     nested = {f.name: f.default_factory for f in fields(kind) if f.default_factory is not MISSING}
     if unknown := config.keys() - {f.name for f in fields(kind)}:
-        raise ValueError(f"{kind.__name__} has no setting {sorted(unknown)[0]}; another version wrote that run")
+        raise ValueError(
+            f"{kind.__name__} has no setting {sorted(unknown)[0]}; another version wrote that run"
+        )
     settings: dict[str, Any] = {
         name: rebuild(type(nested[name]()), value) if name in nested else _tuples(value)
         for name, value in config.items()
