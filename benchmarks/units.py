@@ -25,7 +25,8 @@ import torch
 from rich.console import Console
 
 from dsvnp.experiments import EXPERIMENTS
-from dsvnp.experiments.base import Experiment, Workplace, machine_name, make_experiment
+from dsvnp.experiments.base import Experiment, Workplace, make_experiment
+from dsvnp.experiments.running import machine_name
 from dsvnp.training import Fleet, Settings
 
 LINES = 20  # of the log, of which the second half gives the pace

@@ -18,8 +18,9 @@ from dsvnp import cli_tables
 from dsvnp.estimators.base import pick_device
 from dsvnp.experiments import EXPERIMENTS
 from dsvnp.experiments.all import plan, run_all
-from dsvnp.experiments.base import Experiment, Workplace, make_experiment, run
+from dsvnp.experiments.base import Experiment, Workplace, make_experiment
 from dsvnp.experiments.demo import Demo, run_demo
+from dsvnp.experiments.running import run
 from dsvnp.models import MODELS
 from dsvnp.naming import lookup, unknown
 from dsvnp.report.page import write_report

@@ -10,9 +10,10 @@ import torch
 from rich.console import Console
 
 from dsvnp.experiments.ablations import VARIANTS, AblationsExperiment
-from dsvnp.experiments.base import Workplace, run
+from dsvnp.experiments.base import Workplace
 from dsvnp.experiments.change import NO_CHANGE, Change
 from dsvnp.experiments.gather import gather, joint_experiment
+from dsvnp.experiments.running import run
 from dsvnp.models import Architecture
 from dsvnp.objectives import Objective
 from dsvnp.training import Settings

@@ -13,12 +13,13 @@ from rich.console import Console
 from dsvnp.data.cartpole import Transitions, identification_task
 from dsvnp.data.cartpole_physics import TEST_ENVIRONMENTS, TRAIN_ENVIRONMENTS, CartPole, euler_step
 from dsvnp.experiments import cartpole, cartpole_selection
-from dsvnp.experiments.base import UnitResult, Workplace, make_experiment, run
+from dsvnp.experiments.base import UnitResult, Workplace, make_experiment
 from dsvnp.experiments.cartpole import CartPoleExperiment, Choices
 from dsvnp.experiments.cartpole_figures import Plot, _draw_path, _draw_plot, lines_of
 from dsvnp.experiments.cartpole_measures import Unseen, measure_oracle, predict
 from dsvnp.experiments.cartpole_rollouts import Scores, roll_out, roll_out_average, shown
 from dsvnp.experiments.cartpole_selection import Selection, select, tasks
+from dsvnp.experiments.running import run
 from dsvnp.metrics import nll, squared_error
 from dsvnp.models import Architecture, make_model
 from dsvnp.objectives import Objective

@@ -7,10 +7,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from dsvnp.experiments.base import Experiment, Workplace, make_experiment, run, write_results
+from dsvnp.experiments.base import Experiment, Workplace, make_experiment
 from dsvnp.experiments.curves import CurvesExperiment
 from dsvnp.experiments.gather import gather, joint_experiment
 from dsvnp.experiments.multioutput import MultiOutputExperiment
+from dsvnp.experiments.running import run, write_results
 from dsvnp.experiments.toy import ToyExperiment
 
 

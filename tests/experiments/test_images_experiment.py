@@ -14,19 +14,12 @@ from rich.console import Console
 from tiny_images import draw, write_cifar10, write_idx, write_mnist
 
 from dsvnp.cli import main
-from dsvnp.experiments.base import (
-    Measurement,
-    UnitResult,
-    Workplace,
-    load_units,
-    make_experiment,
-    run,
-    write_results,
-)
+from dsvnp.experiments.base import Measurement, UnitResult, Workplace, make_experiment
 from dsvnp.experiments.gather import gather
 from dsvnp.experiments.images import COLUMNS, RECIPES, ImagesExperiment, Recipe
 from dsvnp.experiments.images_data import Portions, load_sets
 from dsvnp.experiments.images_selection import GRIDS, choose, select
+from dsvnp.experiments.running import load_units, run, write_results
 from dsvnp.objectives import Objective
 from dsvnp.training import Adam, Fleet, Interrupted, Schedule
 

@@ -16,9 +16,10 @@ from tiny_tables import write_tables
 
 from dsvnp.cli import main
 from dsvnp.experiments import multioutput
-from dsvnp.experiments.base import Measurement, Workplace, make_experiment, run
+from dsvnp.experiments.base import Measurement, Workplace, make_experiment
 from dsvnp.experiments.multioutput import MultiOutputExperiment
 from dsvnp.experiments.multioutput_strong import Strong
+from dsvnp.experiments.running import run
 from dsvnp.models import make_model
 from dsvnp.networks import MLP
 

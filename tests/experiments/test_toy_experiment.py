@@ -10,7 +10,8 @@ from rich.console import Console
 
 from dsvnp.data.toy import draw_observations
 from dsvnp.experiments import toy
-from dsvnp.experiments.base import Workplace, make_experiment, run
+from dsvnp.experiments.base import Workplace, make_experiment
+from dsvnp.experiments.running import run
 from dsvnp.experiments.toy import ToyExperiment, fit_gp
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.report.figures import Panel

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dsvnp.experiments.base import Experiment, Workplace, make_experiment, run
+from dsvnp.experiments.base import Experiment, Workplace, make_experiment
+from dsvnp.experiments.running import run
 
 
 class Job(NamedTuple):

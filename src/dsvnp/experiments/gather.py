@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from dsvnp.experiments import EXPERIMENTS
-from dsvnp.experiments.base import Experiment, UnitResult, load_units, rebuild, write_results
+from dsvnp.experiments.base import Experiment, UnitResult
+from dsvnp.experiments.running import load_units, rebuild, write_results
 from dsvnp.naming import lookup
 
 

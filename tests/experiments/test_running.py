@@ -14,16 +14,9 @@ import torch
 from rich.console import Console
 
 import dsvnp
-from dsvnp.experiments import EXPERIMENTS, base
-from dsvnp.experiments.base import (
-    Experiment,
-    Measurement,
-    UnitResult,
-    Workplace,
-    make_experiment,
-    rows_of,
-    run,
-)
+from dsvnp.experiments import EXPERIMENTS, running
+from dsvnp.experiments.base import Experiment, Measurement, UnitResult, Workplace, make_experiment
+from dsvnp.experiments.running import rows_of, run
 
 ISSUE_4 = {"experiment", "preset", "device", "version", "config", "rows"}
 ROW = {
@@ -278,7 +271,7 @@ def test_what_json_lacks_becomes_null_and_digits_are_few(tmp_path, monkeypatch):
 
 def test_settings_keep_all_their_digits(tmp_path):
     odd = {"config": {"rate": 0.123456789}, "extras": {"recipe": {"decay": 1 / 3}, "value": 1 / 3}}
-    base._write_json(tmp_path / "a.json", odd)
+    running._write_json(tmp_path / "a.json", odd)
     expected = odd | {"extras": {"recipe": {"decay": 1 / 3}, "value": 0.333333}}
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == expected
 
