@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 import dsvnp
 from dsvnp import cli
 from dsvnp.cli import app, main
-from dsvnp.estimators.base import known_device
 from dsvnp.experiments import EXPERIMENTS
 from dsvnp.models import MODELS
 from dsvnp.training import CheckpointError
@@ -75,18 +74,6 @@ def test_a_setting_of_the_right_type_is_taken(setting, monkeypatch):
     assert result.exit_code == 0, result.output
     name, _, value = setting.partition("=")
     assert str(getattr(made[0], name)).strip("()") == value.strip("[]")
-
-
-def test_a_gpu_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert [known_device(name) for name in ("auto", "cpu", "cuda", "cuda:1")] == [
-        "auto",
-        "cpu",
-        "cuda",
-        "cuda:1",
-    ]
-    with pytest.raises(ValueError, match="there is no device cuda:2; the last is cuda:1"):
-        known_device("cuda:2")
 
 
 def test_a_damaged_checkpoint_is_one_line_and_exit_code_2(monkeypatch, capsys):

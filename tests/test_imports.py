@@ -10,7 +10,17 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "dsvnp"
 APART = {"models", "data", "metrics"}  # one layer, but these never import each other
 LAYERS = [
-    {"task", "predictive", "likelihoods", "networks", "aggregators", "objectives", "gaussian", "naming"},
+    {
+        "task",
+        "predictive",
+        "likelihoods",
+        "networks",
+        "aggregators",
+        "objectives",
+        "gaussian",
+        "naming",
+        "devices",
+    },
     APART,
     {"training"},
     {"estimators", "experiments", "report"},

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import dsvnp
 from dsvnp import cli_tables
-from dsvnp.estimators.base import pick_device
+from dsvnp.devices import pick_device
 from dsvnp.experiments import EXPERIMENTS
 from dsvnp.experiments.all import plan, run_all
 from dsvnp.experiments.base import Experiment, Workplace, make_experiment

@@ -14,8 +14,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from dsvnp.devices import known_device
 from dsvnp.estimators import NPClassifier, NPRegressor
-from dsvnp.estimators.base import BaseNP, known_device
+from dsvnp.estimators.base import BaseNP
 from dsvnp.estimators.columns import Array, Columns
 from dsvnp.estimators.files import check_suffix, check_texts, read_table, write_table
 from dsvnp.estimators.plots import calibration_plot

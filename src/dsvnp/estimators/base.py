@@ -1,4 +1,4 @@
-"""What the regressor and the classifier share: settings, rows in, training, context, and answers out.
+"""What the regressor and the classifier share: settings, training, context, and answers out.
 
 Fitted attributes end in an underscore, as scikit-learn has it. A prediction asks all replicas about some rows at a
 time, so that memory does not grow with the table.
@@ -7,7 +7,6 @@ time, so that memory does not grow with the table.
 from __future__ import annotations
 
 import copy
-import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -17,15 +16,16 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dsvnp.data.table import Pair, known_rows
+from dsvnp.devices import pick_device
 from dsvnp.estimators.checks import check_known, check_lengths, pair_of, pairs_of, useful
-from dsvnp.estimators.columns import Columns, Encoding, answer, is_frame, kind_of
+from dsvnp.estimators.columns import answer
 from dsvnp.estimators.fitting import Part, fit_ensemble, parts_of_table, parts_of_tables
+from dsvnp.estimators.reading import RowReader
 from dsvnp.estimators.recipe import Recipe, recipe_for
 from dsvnp.models import MODELS
 from dsvnp.naming import lookup
@@ -49,7 +49,7 @@ class Uncertainty(NamedTuple):
     epistemic: Any
 
 
-class BaseNP(BaseEstimator, ABC):
+class BaseNP(RowReader, ABC):
     """A neural process behind scikit-learn's interface; see the two kinds for the settings."""
 
     kind: ClassVar[str]
@@ -81,12 +81,6 @@ class BaseNP(BaseEstimator, ABC):
         self.output = output
         self.random_state = random_state
         self.verbose = verbose
-
-    # --- what each kind says of its outputs ---
-
-    @abstractmethod
-    def _read_outputs(self, y: Any, reset: bool) -> Tensor:
-        """Outputs as a tensor [rows, D]: floats with NaN where missing, or class indices."""
 
     @property
     @abstractmethod
@@ -175,69 +169,6 @@ class BaseNP(BaseEstimator, ABC):
             reporter,
         )
         self.noise_seed_ = seed
-
-    # --- rows in ---
-
-    def _read_pair(self, X: Any, y: Any, reset: bool) -> Pair:
-        """Inputs and outputs as tensors, without the rows of which no output is known."""
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None; pass one output per row"
-            )
-        x = self._read_inputs(X, reset)
-        outputs = self._read_outputs(y, reset)
-        check_lengths(x, outputs)
-        known = known_rows(outputs)
-        return x[known], outputs[known]
-
-    def _read_inputs(self, X: Any, reset: bool) -> Tensor:
-        """Inputs as numbers, [rows, D], in float64; the columns are those of the fit."""
-        if reset:
-            self.encoding_ = None
-        if is_frame(X):
-            self._check_names(X, reset)
-            table = Columns.of(X)
-            if reset:
-                self.encoding_ = Encoding.fit(table)
-            if self.encoding_ is not None:
-                if len(table) < 1:
-                    raise ValueError(
-                        "Found array with 0 sample(s) while a minimum of 1 is required; X has no row"
-                    )
-                return torch.from_numpy(self.encoding_.transform(table))
-        elif self.encoding_ is not None and any(found is not None for found in self.encoding_.categories):
-            raise ValueError(
-                f"X is {type(X).__name__} but the fit had columns of categories; pass a data frame with the columns "
-                f"{', '.join(self.encoding_.names)}"
-            )
-        array = validate_data(self, X, reset=reset, dtype=np.float64, order="C", copy=True)
-        return torch.from_numpy(array)
-
-    def _check_names(self, X: Any, reset: bool) -> None:
-        """Hold the columns of a frame against those of the fit, as scikit-learn does."""
-        if kind_of(X) != "columns":
-            validate_data(self, X, reset=reset, skip_check_array=True)
-        elif reset:
-            self.feature_names_in_ = np.array(X.columns, dtype=object)
-            self.n_features_in_ = len(X.columns)
-        elif list(X.columns) != list(getattr(self, "feature_names_in_", X.columns)):
-            raise ValueError(
-                f"expected the columns {', '.join(self.feature_names_in_)}, got {', '.join(X.columns)}"
-            )
-
-    def _learn_columns(self, tasks: Sequence[tuple[Any, Any]]) -> None:
-        """Look at the columns of all tasks together: a category may occur in one of them only."""
-        first_x, _ = tasks[0]
-        if all(is_frame(X) for X, _ in tasks):
-            self._read_inputs(first_x, reset=True)
-            self.encoding_ = Encoding.fit(Columns.concatenate([Columns.of(X) for X, _ in tasks]))
-        else:
-            self._read_inputs(first_x, reset=True)
-        self._learn_outputs([y for _, y in tasks])
-
-    @abstractmethod
-    def _learn_outputs(self, outputs: Sequence[Any]) -> None:
-        """Look at the outputs of all tasks together."""
 
     # --- answers out ---
 
@@ -333,22 +264,3 @@ class BaseNP(BaseEstimator, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "ensemble_")
-
-
-def pick_device(name: str) -> torch.device:
-    """The device a user asks for; "auto" is a GPU where there is one."""
-    if known_device(name) == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError("no CUDA device can be used here; choose the device cpu")
-    return torch.device(name)
-
-
-def known_device(name: str) -> str:
-    """The name of a device, or a line that says which there are."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
-        raise ValueError(f"unknown device {name!r}; choose auto, cpu, cuda or cuda:1, cuda:2, …")
-    count = torch.cuda.device_count()  # where there is none, whoever computes says so
-    if count and int(name.partition(":")[2] or 0) >= count:
-        raise ValueError(f"there is no device {name}; the last is cuda:{count - 1}")
-    return name

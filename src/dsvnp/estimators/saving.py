@@ -21,7 +21,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dsvnp import __version__
-from dsvnp.estimators.base import BaseNP, pick_device
+from dsvnp.devices import pick_device
+from dsvnp.estimators.base import BaseNP
 from dsvnp.estimators.classifier import NPClassifier
 from dsvnp.estimators.columns import Encoding
 from dsvnp.estimators.ensemble import Ensemble, Replica

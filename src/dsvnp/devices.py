@@ -1,0 +1,26 @@
+"""Devices: where to compute, as a user says it."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+
+def pick_device(name: str) -> torch.device:
+    """The device a user asks for; "auto" is a GPU where there is one."""
+    if known_device(name) == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("no CUDA device can be used here; choose the device cpu")
+    return torch.device(name)
+
+
+def known_device(name: str) -> str:
+    """The name of a device, or a line that says which there are."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise ValueError(f"unknown device {name!r}; choose auto, cpu, cuda or cuda:1, cuda:2, …")
+    count = torch.cuda.device_count()  # where there is none, whoever computes says so
+    if count and int(name.partition(":")[2] or 0) >= count:
+        raise ValueError(f"there is no device {name}; the last is cuda:{count - 1}")
+    return name

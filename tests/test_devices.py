@@ -1,0 +1,27 @@
+"""Devices that a user may name, and those that are not there."""
+
+import pytest
+
+from dsvnp.devices import known_device, pick_device
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert [known_device(name) for name in ("auto", "cpu", "cuda", "cuda:1")] == [
+        "auto",
+        "cpu",
+        "cuda",
+        "cuda:1",
+    ]
+    with pytest.raises(ValueError, match="there is no device cuda:2; the last is cuda:1"):
+        known_device("cuda:2")
+
+
+def test_auto_is_a_gpu_where_there_is_one(monkeypatch):
+    for there, expected in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr("torch.cuda.is_available", lambda there=there: there)
+        assert str(pick_device("auto")) == expected
+    with pytest.raises(ValueError, match="no CUDA device can be used here; choose the device cpu"):
+        pick_device("cuda")
+    with pytest.raises(ValueError, match="unknown device 'gpu'; choose auto, cpu, cuda"):
+        pick_device("gpu")
