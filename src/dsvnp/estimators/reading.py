@@ -82,10 +82,7 @@ class RowReader(BaseEstimator, ABC):
 
     def _learn_columns(self, tasks: Sequence[tuple[Any, Any]]) -> None:
         """Look at the columns of all tasks together: a category may occur in one of them only."""
-        first_x, _ = tasks[0]
+        self._read_inputs(tasks[0][0], reset=True)
         if all(is_frame(X) for X, _ in tasks):
-            self._read_inputs(first_x, reset=True)
             self.encoding_ = Encoding.fit(Columns.concatenate([Columns.of(X) for X, _ in tasks]))
-        else:
-            self._read_inputs(first_x, reset=True)
         self._learn_outputs([y for _, y in tasks])
