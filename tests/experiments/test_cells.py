@@ -30,6 +30,14 @@ def test_each_cell_is_run_once_and_written_when_it_is_finished(tmp_path):
     assert ran == [cells[0], cells[1], {"a": 1, "b": (2, 1)}]
 
 
+def test_a_last_line_without_its_end_is_kept(tmp_path):
+    out = tmp_path / "cells.jsonl"
+    out.write_text('{"a": 1, "score": 10}', encoding="utf-8")  # as an editor may leave it
+    done = finish([{"a": 1}, {"a": 2}], out, lambda cell: {"score": 30})
+    assert done == [{"a": 1, "score": 10}, {"a": 2, "score": 30}]
+    assert [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] == done
+
+
 def test_a_line_that_was_cut_off_is_run_again(tmp_path):
     out = tmp_path / "cells.jsonl"
     out.write_text('{"a": 1, "score": 10}\n{"a": 2, "sco', encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,12 @@ def finish(cells: Iterable[Cell], out: Path, run: Callable[[Cell], Cell]) -> lis
 
 
 def _read(out: Path) -> list[Entry]:
-    """The entries of a file; a last line that a process left unfinished is taken out of it."""
+    """The entries of a file, whose last line is made whole: one that a process left unfinished is taken out."""
     *lines, last = out.read_text(encoding="utf-8").split("\n")
     if last:
+        with suppress(json.JSONDecodeError):
+            json.loads(last)
+            lines.append(last)
         whole = out.with_suffix(".tmp")
         whole.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         os.replace(whole, out)

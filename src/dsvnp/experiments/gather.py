@@ -55,10 +55,9 @@ def joint_experiment(runs: Sequence[Path]) -> Experiment:
     configs = [record["config"] for record in records]
     joint = dict(configs[0])
     for name in kind.extendable:
-        values = [
-            config.get(name, getattr(kind, name)) for config in configs
-        ]  # a setting may have come later
-        joint[name] = _joined(values, getattr(kind, name))
+        default = getattr(kind, name)  # what a run has that was made before there was such a setting
+        joint[name] = _joined([config.get(name, default) for config in configs], default)
+    # Seeds are a span: from the first of any run to the last.
     spans = [(config.get("first_seed", 0), config["num_seeds"]) for config in configs]
     joint["first_seed"] = min(first for first, _ in spans)
     joint["num_seeds"] = max(first + number for first, number in spans) - joint["first_seed"]

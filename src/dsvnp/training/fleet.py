@@ -193,9 +193,8 @@ class Fleet:
                 f"a validation must give one value per replica, {tuple(state['best_metric'].shape)}, "
                 f"got {tuple(metric.shape)}"
             )
-        metric = self.cluster.average({"metric": metric})[
-            "metric"
-        ]  # or ranks of one batch could part over a digit
+        # Ranks that share a batch would part for good over a last digit.
+        metric = self.cluster.average({"metric": metric})["metric"]
         better = state["active"] & (metric < state["best_metric"])
         state["validation"].copy_(metric)
         state["best_metric"].copy_(torch.where(better, metric, state["best_metric"]))
