@@ -175,7 +175,7 @@ class VGG(nn.Module):
                 height, width = height // 2, width // 2
                 continue
             size = int(layer)
-            self.blocks.append(nn.Sequential(Convolution(channels, size), nn.BatchNorm2d(size)))
+            self.blocks.append(nn.Sequential(Convolution(channels, size), nn.BatchNorm1d(size)))
             self.shapes.append((size, height, width))
             channels = size
         self.dense = MLP([channels * height * width], [], dim_out, relu_out=True, dropout=dropout)
@@ -213,10 +213,14 @@ class Convolution(nn.Module):
 
 
 def _convolve(block: nn.Module, images: Tensor) -> Tensor:
-    """Convolution and batch norm, the latter in full precision: uncompiled, `vmap` has none of mixed precision."""
+    """Convolution and batch norm, the latter in full precision: uncompiled, `vmap` has none of mixed precision.
+
+    The norm takes pixels as points: their channels lie side by side, and on CUDA `vmap` has no norm of such images.
+    """
     convolution, norm = block.children()
-    normed: Tensor = norm(full_precision(convolution(images)))
-    return normed
+    pixels = full_precision(convolution(images)).movedim(1, -1)
+    normed: Tensor = norm(pixels.flatten(0, 2)).unflatten(0, pixels.shape[:3])
+    return normed.movedim(-1, 1)
 
 
 def channels_last(images: Tensor) -> Tensor:

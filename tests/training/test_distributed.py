@@ -233,9 +233,15 @@ def test_a_part_has_its_tasks_and_their_noise():
 
 
 @pytest.mark.parametrize(
-    ("cluster", "parts"), [(Cluster(), ["step"]), (Cluster(0, 2, "data"), ["gradient", "_apply"])]
+    ("cluster", "singly", "parts"),
+    [
+        (Cluster(), False, ["step"]),
+        (Cluster(), True, ["of_one", "_apply"]),  # once, for all replicas
+        (Cluster(0, 2, "data"), False, ["of_all", "_apply"]),
+        (Cluster(0, 2, "data"), True, ["of_one", "_apply"]),
+    ],
 )
-def test_a_step_is_compiled_in_two_where_gradients_are_summed_in_between(monkeypatch, cluster, parts):
+def test_a_step_is_compiled_whole_or_in_two_parts(monkeypatch, cluster, singly, parts):
     compiled = []
 
     def compile(function, **options):
@@ -243,7 +249,7 @@ def test_a_step_is_compiled_in_two_where_gradients_are_summed_in_between(monkeyp
         return function
 
     monkeypatch.setattr(torch, "compile", compile)
-    make_step(make_fleet(cluster=cluster).plan, compile=True)
+    make_step(make_fleet(cluster=cluster).plan, True, singly)
     assert compiled == parts
 
 

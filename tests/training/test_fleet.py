@@ -74,11 +74,11 @@ def test_one_replica_at_a_time_is_exact_in_single_precision():
         assert same(rows_of(single, 0), rows_of(fleet, row))
 
 
-def test_replicas_handled_singly_are_exact_by_the_transform_that_compiles_too():
+def test_replicas_handled_singly_are_exact_by_the_transform_that_compiles_too(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+
     def made(seeds):
-        fleet = make_fleet(seeds=seeds, precision="float32", chunk_size=1)
-        fleet._step = partial(fleet._run, make_step(fleet.plan, compile=False))
-        return run_steps(fleet, 30)
+        return run_steps(make_fleet(seeds=seeds, precision="float32", chunk_size=1, compile=True), 30)
 
     fleet = made((*SEEDS, 3))
     for row, seed in enumerate(SEEDS):
@@ -255,14 +255,14 @@ def test_batch_norm_in_a_fleet_equals_a_plain_loop(name):
     assert_weights(fleet, 1, model)  # the state dictionary holds the statistics
 
 
-def test_a_single_replica_steps_alike_by_autograd_and_by_the_transform_that_compiles():
+def test_a_single_replica_steps_alike_by_autograd_and_by_the_transform_that_compiles(monkeypatch):
     def made():
         return make_fleet(source=shifted_images(), make=make_vgg)
 
     by_autograd, by_transform = made(), made()
-    for fleet, one_by_one in ((by_autograd, True), (by_transform, False)):
-        step = make_step(fleet.plan, compile=False, one_by_one=one_by_one)
-        fleet._step = partial(fleet._run, step)
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    for fleet, compile in ((by_autograd, False), (by_transform, True)):
+        fleet._step = partial(fleet._run, make_step(fleet.plan, compile, singly=True))
         run_steps(fleet, 5)
     assert distance(rows_of(by_autograd, 0), rows_of(by_transform, 0)) < 1e-9
     assert distance(rows_of(by_transform, 0), rows_of(made(), 0)) > 1e-3  # it did learn

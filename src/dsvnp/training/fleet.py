@@ -93,13 +93,12 @@ class Fleet:
     def _prepare(self) -> Callable[[], None]:
         """Make the step function: compiled and captured where asked for and possible, else as it is."""
         cuda = self.device.type == "cuda"
-        alone = not cuda and (len(self.seeds) == 1 or self.settings.chunk_size == 1)
-        plain = make_step(self.plan, compile=False, one_by_one=alone)
-        function = plain
+        singly = len(self.seeds) == 1 or self.settings.chunk_size == 1
+        function = make_step(self.plan, False, singly)
         if cuda if self.settings.compile is None else self.settings.compile:
             try:
                 torch._dynamo.reset()  # what an earlier fleet compiled counts against this one's limit
-                compiled = make_step(self.plan, compile=True)
+                compiled = make_step(self.plan, True, singly)
                 self._try(compiled)
                 function = compiled
             except Exception as error:  # whatever it may be: no C++ compiler, an operation that it lacks

@@ -28,6 +28,8 @@ from dsvnp.training.layout import Layout
 from dsvnp.training.settings import Settings
 
 Tensors = dict[str, Tensor]
+Further = tuple[Tensor, Tensor, Tensor, Tensors]  # terms, global KL per task, points that are scored, buffers
+Gradient = tuple[Tensor, Further]
 
 TERMS = ("log_likelihood", "kl_local", "kl_global")  # of the bound, per point
 STOP_REASONS = (*TERMS, "gradient")
@@ -95,32 +97,57 @@ class StepPlan:
 Step = Callable[[Tensors, Tensors, Tensors, Tensor, Tensor], None]
 
 
-def make_step(plan: StepPlan, compile: bool, one_by_one: bool = False) -> Step:
+def make_step(plan: StepPlan, compile: bool, singly: bool = False) -> Step:
     """Make the step: `step(state, static, pool, normal, uniform)` advances the state in place.
 
     Args:
         plan: what it is made of.
-        compile: compile it, as one function; in two where processes sum their gradients in between.
-        one_by_one: handle replicas one after the other, without `vmap`; cannot be compiled.
+        compile: compile it, as one function; in two where replicas are handled singly, or where processes sum their
+            gradients in between.
+        singly: handle replicas one after the other, without `vmap`.
     """
     options: dict[str, Any] = {"dynamic": False, "fullgraph": True}
-    gradient: Callable[..., Any] = _make_gradient(plan, one_by_one)
-    apply: Callable[..., Any] = partial(_apply, plan)
-    if compile and plan.cluster.splits_data:
-        gradient, apply = torch.compile(gradient, **options), torch.compile(apply, **options)
+    in_two = singly or plan.cluster.splits_data
+    loss, in_dims = _make_loss(plan), (0, 0, 0 if plan.static_per_replica else None, 0, 0, 0, None)
+
+    def of_one(*inputs: Any) -> Gradient:
+        grad, (_, further) = grad_and_value(loss, has_aux=True)(*inputs)
+        return grad, further
+
+    def of_all(*inputs: Any) -> Gradient:
+        grads: Gradient = vmap(of_one, in_dims, chunk_size=plan.settings.chunk_size)(*inputs)
+        return grads
+
+    gradient: Callable[..., Gradient] = of_all
+    apply: Callable[..., None] = partial(_apply, plan)
+    if singly:
+        gradient = _each(torch.compile(of_one, **options) if compile else _by_autograd(loss), in_dims)
+    elif compile and in_two:
+        gradient = torch.compile(of_all, **options)
+    if compile and in_two:
+        apply = torch.compile(apply, **options)
+    per_replica = [
+        "beta_local",
+        "beta_global",
+        "log_multipliers",
+        *(f"buffers.{name}" for name, _ in plan.model.named_buffers()),
+    ]
 
     def step(state: Tensors, static: Tensors, pool: Tensors, normal: Tensor, uniform: Tensor) -> None:
-        grads, terms, kl_task, scored, buffers = gradient(state, static, pool, normal, uniform)
+        replica = {name: state[name] for name in per_replica}
+        grads, (terms, kl_task, scored, buffers) = gradient(
+            state["params"], replica, static, pool, normal, uniform, state["step"]
+        )
         if plan.cluster.splits_data:
             plan.cluster.all_reduce(grads, terms, kl_task)
             buffers = plan.cluster.average(buffers)
         apply(state, grads, terms, kl_task, scored, buffers)
 
-    return torch.compile(step, **options) if compile and not plan.cluster.splits_data else step
+    return torch.compile(step, **options) if compile and not in_two else step
 
 
-def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., Any]:
-    """Make the gradient of all replicas' losses; with it the terms, the points that are scored, and new buffers."""
+def _make_loss(plan: StepPlan) -> Callable[..., tuple[Tensor, Further]]:
+    """Make the loss of one replica; with it the terms, the points that are scored, and new buffers."""
     model, objective = plan.model, plan.settings.objective
     buffer_names = [name for name, _ in model.named_buffers()]
 
@@ -132,7 +159,7 @@ def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., Any]:
         normal: Tensor,
         uniform: Tensor,
         step: Tensor,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensors]]:
+    ) -> tuple[Tensor, Further]:
         uniforms = plan.uniform.cut(uniform)
         task = plan.source.batch({**static, **pool}, uniforms, step)
         noise = plan.normal.cut(normal) | {name: u for name, u in uniforms.items() if is_uniform(name)}
@@ -153,74 +180,41 @@ def _make_gradient(plan: StepPlan, one_by_one: bool) -> Callable[..., Any]:
         terms = torch.stack([getattr(bound, name).sum() / scored.clamp(min=1) for name in TERMS])
         return value, (terms, bound.kl_global.sum() / tasks, scored, buffers)
 
-    static_dim = 0 if plan.static_per_replica else None
-    in_dims = (0, 0, static_dim, 0, 0, 0, None)
-    over_replicas = (
-        _one_by_one(loss, in_dims) if one_by_one else _all_at_once(loss, in_dims, plan.settings.chunk_size)
-    )
-    per_replica = [
-        "beta_local",
-        "beta_global",
-        "log_multipliers",
-        *(f"buffers.{name}" for name in buffer_names),
-    ]
+    return loss
 
-    def gradient(
-        state: Tensors, static: Tensors, pool: Tensors, normal: Tensor, uniform: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensors]:
-        replica = {name: state[name] for name in per_replica}
-        grads, further = over_replicas(state["params"], replica, static, pool, normal, uniform, state["step"])
-        return grads, *further
+
+def _by_autograd(loss: Callable[..., tuple[Tensor, Further]]) -> Callable[..., Gradient]:
+    """The gradient of one replica by plain autograd: uncompiled, on a CPU, twice as fast as `torch.func`."""
+
+    def gradient(params: Tensor, *inputs: Any) -> Gradient:
+        leaf = params.detach().requires_grad_()
+        with torch.enable_grad():
+            value, further = loss(leaf, *inputs)
+            (grad,) = torch.autograd.grad(value, leaf)
+        return grad, tree_map(Tensor.detach, further)
 
     return gradient
 
 
-def _all_at_once(
-    loss: Callable[..., Any], in_dims: tuple[Any, ...], chunk_size: int | None
-) -> Callable[..., Any]:
-    """Gradients and further results of all replicas in one pass: what compiles, and what fills a GPU.
+def _each(of_one: Callable[..., Gradient], in_dims: tuple[Any, ...]) -> Callable[..., Gradient]:
+    """Gradients of all replicas, one after the other by the same function, so that each is what it would be alone.
 
-    A single replica goes without `vmap`, whose rule for convolutions copies every weight once more; and so do replicas
-    that are handled singly, which must be what a single one is.
+    A single replica does better so as well: the rule that `vmap` has for convolutions copies every weight once more.
     """
-    alone = grad_and_value(loss, has_aux=True)
-    over_replicas = vmap(alone, in_dims=in_dims, chunk_size=chunk_size)
 
-    def gradients(*inputs: Any) -> tuple[Tensor, Any]:
-        replicas = len(inputs[0])
-        if replicas > 1 and chunk_size != 1:
-            grads, (_, further) = over_replicas(*inputs)
-            return grads, further
-        rows = [alone(*_of_replica(row, inputs, in_dims)) for row in range(replicas)]
-        return _stacked([(grad, further) for grad, (_, further) in rows])
+    def gradients(*inputs: Any) -> Gradient:
+        return _stacked([of_one(*_of_replica(row, inputs, in_dims)) for row in range(len(inputs[0]))])
 
     return gradients
 
 
-def _one_by_one(loss: Callable[..., Any], in_dims: tuple[Any, ...]) -> Callable[..., Any]:
-    """The same by plain autograd, a replica after the other: for a single one on a CPU it is twice as fast."""
-
-    def gradients(*inputs: Any) -> tuple[Tensor, Any]:
-        rows = []
-        for row in range(len(inputs[0])):
-            params, *others = _of_replica(row, inputs, in_dims)
-            leaf = params.detach().requires_grad_()
-            with torch.enable_grad():
-                value, further = loss(leaf, *others)
-                (grad,) = torch.autograd.grad(value, leaf)
-            rows.append((grad, tree_map(Tensor.detach, further)))
-        return _stacked(rows)
-
-    return gradients
-
-
-def _stacked(rows: Sequence[tuple[Tensor, Any]]) -> tuple[Tensor, Any]:
+def _stacked(rows: Sequence[Gradient]) -> Gradient:
     """Results of single replicas with the replica axis in front; of one alone without a copy."""
 
     def stack(*values: Tensor) -> Tensor:
         return torch.stack(values) if len(values) > 1 else values[0].unsqueeze(0)
 
-    stacked: tuple[Tensor, Any] = tree_map(stack, *rows)
+    stacked: Gradient = tree_map(stack, *rows)
     return stacked
 
 
