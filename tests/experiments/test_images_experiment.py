@@ -210,6 +210,7 @@ def test_the_papers_architecture_and_length():
     arch = made.architecture(made.recipe_of("attnnp"))
     assert (arch.dim_x, arch.embed_x, arch.dim_lat, arch.dropout) == (3072, "vgg", 128, 0.2)
     assert not arch.attend_self
+    assert made.recipe_of("np").attend_self  # a unit of NP is the same whatever AttnNP does
     assert len([size for size in arch.vgg if size != "M"]) == 16
 
 
@@ -217,8 +218,9 @@ def test_recipes_and_what_replaces_them():
     own = {"beta_local": 7.0, "beta_global": 3.0, "anneal": 0.5, "train_local": 2}
     made = ImagesExperiment(domain="cifar10", **own)
     assert made.recipe_of("dsvnp") == Recipe(5e-5, **own)
+    assert made.recipe_of("attnnp-strong") == RECIPES["cifar10"]["strong"]._replace(**own)
     strong = made.recipe_of("mc-dropout-strong")
-    assert strong == RECIPES["cifar10"]["strong"]._replace(**own)
+    assert strong == made.recipe_of("attnnp-strong")._replace(attend_self=True)
     settings = made.settings(strong._replace(warmup=0.1, weight_decay=0.3, clip=2.0, length=1.0), 1000)
     assert settings.objective == Objective(7.0, 3.0, "linear", 500, divide_by="all", num_local=2)
     assert settings.schedule == Schedule("cosine", 100)
@@ -362,7 +364,7 @@ def test_the_selection_changes_only_what_its_cell_says(tmp_path, mnist, monkeypa
     assert labels == ["dsvnp-strong"] * len(GRIDS["cifar10"]) + ["nn"]
     assert all(made.judged_on == "held-out" and made.num_held_out == 5000 for made, _, _ in runs)
     assert runs[1][0].recipe_of("dsvnp-strong") == RECIPES["cifar10"]["strong"]._replace(
-        learning_rate=3e-4, weight_decay=0.05, length=0.2
+        learning_rate=3e-4, weight_decay=0.05, attend_self=True, length=0.2
     )
     assert (runs[-1][0], runs[-1][2]) == (
         make_experiment(ImagesExperiment, "paper", judged_on="held-out", models=("nn",)),
@@ -378,7 +380,8 @@ def test_the_committed_selection_is_of_the_grid_and_gives_the_recipe(tmp_path, m
     done = select(GRIDS[domain], out, Workplace(tmp_path, CPU, Console(file=io.StringIO())))
     assert len(done) == len(GRIDS[domain])
     trained = Recipe(**choose(done)["trained"])
-    assert trained._replace(length=length) == RECIPES[domain]["strong"]
+    made = make_experiment(ImagesExperiment, "paper", domain=domain, recipe="strong")
+    assert trained._replace(length=length) == made.recipe_of("dsvnp-strong")
 
 
 def test_seeds_of_a_recipe_are_one_recipe_though_a_setting_came_later():

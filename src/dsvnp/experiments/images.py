@@ -50,7 +50,7 @@ class Recipe(NamedTuple):
             the start, puts most of the embedding's units to rest before they have learned anything.
         train_local: draws of each z_* in training.
         clip: largest norm of a gradient; None for any.
-        attend_self: see `Architecture`.
+        attend_self: see `Architecture`; of AttnNP alone.
         length: share of the experiment's epochs that it takes.
     """
 
@@ -76,7 +76,9 @@ RECIPES = {
     },
     "cifar10": {
         "paper": Recipe(5e-5),
-        "strong": Recipe(1e-3, "cosine", 0.05, 0.5, pad=4, flip=0.5, anneal=0.25, length=0.4),
+        "strong": Recipe(
+            1e-3, "cosine", 0.05, 0.5, pad=4, flip=0.5, anneal=0.25, attend_self=False, length=0.4
+        ),
     },
 }
 COLUMNS = ("nn", "mc-dropout", "cnp", "np", "attnnp", "dsvnp")
@@ -223,7 +225,9 @@ class ImagesExperiment(Experiment):
         """The recipe that a label stands for, with the settings that replace its own."""
         base = RECIPES[self.domain]["strong" if label.endswith(STRONG) else "paper"]
         own = {name: value for name in Recipe._fields if (value := getattr(self, name)) is not None}
-        return base._replace(**own)
+        recipe = base._replace(**own)
+        # Where nothing attends, a unit is the same whatever AttnNP does.
+        return recipe if base_name(label) == "attnnp" else recipe._replace(attend_self=True)
 
     def refuses(self, unit: UnitResult) -> str | None:
         """A unit that was trained when the recipe was another one."""
