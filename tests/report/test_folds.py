@@ -41,7 +41,7 @@ def test_folds_are_the_values_of_a_row(report):
     assert row["seeds"] == [0.9, 0.7]
     assert row["mean"] == pytest.approx(0.8)
     assert row["std"] == pytest.approx(0.1 * 2**0.5)
-    assert facts_of(run) == ["preset defaults", "folds: 1–2", "CPU", "11 s"]
+    assert facts_of(run) == ["preset defaults", "folds: 1–2", "CPU", "11 s, units added up"]
 
 
 def test_regression_and_classification_have_tables_of_their_own(report):

@@ -84,7 +84,13 @@ def test_figures_of_ours_and_of_the_paper_are_in_both(pages):
     page, markdown = pages
     assert '<b>−0.9850 ± 0.0071</b><small>paper −0.958 (2e−5) <em class="better">better</em></small>' in page
     assert "**−0.9850 ± 0.0071**<br>paper −0.958 (2e−5): better" in markdown
-    for words in ("Settings", "num_steps", "What differs from the paper, and why", "preset paper", "3 min"):
+    for words in (
+        "Settings",
+        "num_steps",
+        "What differs from the paper, and why",
+        "preset paper",
+        "3 min, units added up",
+    ):
         assert words in page
         assert words in markdown
 

@@ -150,7 +150,9 @@ EXPERIMENTS: dict[str, About] = {
             "Dropout rates are those of the text, not of the caption; there is no augmentation in the paper recipe.",
             "The 100 context images at test come from the training part.",
             "Noise sets are fed as the paper generates them, and in the value range of the domain beside it.",
-            "“strong” is a recipe of ours with augmentation and a learning-rate schedule.",
+            "CNP's loss is divided by all images of a batch, so that each weighs the same beside any context.",
+            "“strong” is a recipe of ours with augmentation and a learning-rate schedule. By that for CIFAR-10, images "
+            "of AttnNP's context do not attend to themselves in training, or it would learn to look up their labels.",
         ),
         {
             "entropy-cdf": "Fig. 4: the share of images whose predictive entropy does not exceed a value, for each "

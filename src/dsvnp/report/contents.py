@@ -45,7 +45,8 @@ def facts_of(run: Run) -> list[str]:
     if run.version:
         facts.append(f"dsvnp {run.version}")
     if run.seconds is not None:
-        facts.append(f"{run.seconds / 60:.0f} min" if run.seconds >= 120 else f"{run.seconds:.0f} s")
+        time = f"{run.seconds / 60:.0f} min" if run.seconds >= 120 else f"{run.seconds:.0f} s"
+        facts.append(f"{time}, units added up")  # some shared a device
     return facts
 
 
