@@ -66,8 +66,9 @@ def test_a_seed_gives_the_same_run_wherever_it_stands():
     assert same(rows_of(a, 2), rows_of(b, 0))
 
 
-def test_one_replica_at_a_time_is_exact_in_single_precision():
-    chosen = {"precision": "float32", "chunk_size": 1}
+@pytest.mark.parametrize("clip_norm", [None, 0.1])
+def test_one_replica_at_a_time_is_exact_in_single_precision(clip_norm):
+    chosen = {"precision": "float32", "chunk_size": 1, "optimizer": Adam(clip_norm=clip_norm)}
     fleet = run_steps(make_fleet(seeds=(*SEEDS, 3), **chosen), 30)
     for row, seed in enumerate(SEEDS):
         single = run_steps(make_fleet(seeds=[seed], **chosen), 30)

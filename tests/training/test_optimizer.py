@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.training import Adam
+from dsvnp.training.optimizer import norm_of_each
 
 RATES = (1e-1, 3e-3, 1e-4)
 SIZE = 7
@@ -28,7 +29,7 @@ def ours(adam: Adam, grads: list[Tensor]) -> Tensor:
     m, v = torch.zeros_like(params), torch.zeros_like(params)
     lr = torch.tensor(RATES, dtype=params.dtype)[:, None]
     for step, grad in enumerate(grads):
-        params, m, v = adam.update(params, grad, m, v, torch.tensor(step), lr)
+        params, m, v = adam.update(params, grad, norm_of_each(grad), m, v, torch.tensor(step), lr)
     return params
 
 
@@ -68,10 +69,23 @@ def test_a_gradient_below_the_norm_is_left_alone_and_one_above_is_cut_to_it():
     adam = Adam(beta1=0.0, clip_norm=2.0)
     grads = torch.tensor([[0.6, 0.8], [30.0, 40.0]], dtype=torch.float64)
     zeros = torch.zeros_like(grads)
-    _, m, _ = adam.update(zeros, grads, zeros, zeros, torch.tensor(0), torch.ones(2, 1))
+    _, m, _ = adam.update(zeros, grads, norm_of_each(grads), zeros, zeros, torch.tensor(0), torch.ones(2, 1))
     torch.testing.assert_close(
         m.norm(dim=1), torch.tensor([1.0, 2.0], dtype=torch.float64), rtol=1e-6, atol=0
     )
+
+
+def test_a_norm_that_is_taken_singly_does_not_depend_on_how_many_there_are():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)  # which share the sum of a single row, or take a row each
+    try:
+        grads = torch.randn(3, 200_000, generator=torch.Generator().manual_seed(0))
+        norms = norm_of_each(grads, singly=True)
+        torch.testing.assert_close(norms, norm_of_each(grads))
+        for row in range(len(grads)):
+            assert torch.equal(norm_of_each(grads[row : row + 1], singly=True), norms[row : row + 1])
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_one_replicas_gradient_does_not_clip_another():
@@ -91,7 +105,9 @@ def test_the_first_steps_keep_their_digits_in_single_precision():
 
 def test_moments_are_kept_between_steps():
     zeros, grads = torch.zeros(1, 2), torch.tensor([[1.0, -2.0]])
-    _, m, v = Adam().update(zeros, grads, zeros, zeros, torch.tensor(0), torch.ones(1, 1))
+    _, m, v = Adam().update(
+        zeros, grads, norm_of_each(grads), zeros, zeros, torch.tensor(0), torch.ones(1, 1)
+    )
     torch.testing.assert_close(m, 0.1 * grads)
     torch.testing.assert_close(v, 0.001 * grads.square())
 

@@ -48,20 +48,20 @@ class Adam:
             )
 
     def update(
-        self, params: Tensor, grads: Tensor, m: Tensor, v: Tensor, step: Tensor, lr: Tensor
+        self, params: Tensor, grads: Tensor, norm: Tensor, m: Tensor, v: Tensor, step: Tensor, lr: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return new parameters and moments.
 
         Args:
             params: parameters, [R, P].
             grads: their gradients, [R, P].
+            norm: that of each replica's gradient, [R, 1]; see `norm_of_each`.
             m: first moments, [R, P].
             v: second moments, [R, P].
             step: steps taken before, an integer tensor.
             lr: learning rate of each replica, [R, 1].
         """
         if self.clip_norm is not None:
-            norm = grads.square().sum(1, keepdim=True).sqrt()
             grads = grads * (self.clip_norm / (norm + 1e-6)).clamp(max=1)
         if self.kind == "adamw":
             params = params * (1 - lr * self.weight_decay)
@@ -75,3 +75,17 @@ class Adam:
         correct2 = (1 - torch.pow(self.beta2, count)).sqrt().to(params.dtype)
         params = params - lr / correct1 * m / (v.sqrt() / correct2 + self.eps)
         return params, m, v
+
+
+def norm_of_each(grads: Tensor, singly: bool = False) -> Tensor:
+    """Norm of each replica's gradient, [R, P] → [R, 1].
+
+    Args:
+        grads: the gradients.
+        singly: one row after the other, or the order of a sum, and its last digit, would depend on how many there are.
+    """
+    squares = grads.square()
+    total = (
+        torch.stack([row.sum() for row in squares]).unsqueeze(1) if singly else squares.sum(1, keepdim=True)
+    )
+    return total.sqrt()

@@ -27,7 +27,7 @@ class Settings:
         objective: weights of the bound's terms, annealing, constraints, draws.
         beta_local: β_local of each replica, in place of the objective's.
         beta_global: β_global of each replica, likewise.
-        precision: "float32"; "tf32" for matrix products on CUDA; "bf16" for autocast; "float64".
+        precision: "float32"; "tf32" for matrix products and convolutions on CUDA; "bf16" for autocast; "float64".
         compile: compile the step; None does so on CUDA (on a CPU it takes half a minute first).
         capture: capture the step as a CUDA graph; None does so on CUDA. No other device can, nor processes that share
             each batch.

@@ -25,6 +25,7 @@ from dsvnp.objectives import Weights, weighted_loss
 from dsvnp.task import Task
 from dsvnp.training.distributed import Cluster
 from dsvnp.training.layout import Layout
+from dsvnp.training.optimizer import norm_of_each
 from dsvnp.training.settings import Settings
 
 Tensors = dict[str, Tensor]
@@ -119,7 +120,7 @@ def make_step(plan: StepPlan, compile: bool, singly: bool = False) -> Step:
         return grads
 
     gradient: Callable[..., Gradient] = of_all
-    apply: Callable[..., None] = partial(_apply, plan)
+    apply: Callable[..., None] = partial(_apply, plan, singly)
     if singly:
         gradient = _each(torch.compile(of_one, **options) if compile else _by_autograd(loss), in_dims)
     elif compile and in_two:
@@ -228,6 +229,7 @@ def _of_replica(row: int, inputs: tuple[Any, ...], in_dims: tuple[Any, ...]) -> 
 
 def _apply(
     plan: StepPlan,
+    singly: bool,
     state: Tensors,
     grads: Tensor,
     terms: Tensor,
@@ -241,11 +243,12 @@ def _apply(
     of a CNP, tells nothing of the terms: it counts neither in their means nor for the multipliers.
     """
     settings, step = plan.settings, state["step"]
-    finite = torch.cat([terms.isfinite(), grads.square().sum(1, keepdim=True).isfinite()], dim=1)  # [R, 4]
+    norm = norm_of_each(grads, singly)
+    finite = torch.cat([terms.isfinite(), norm.isfinite()], dim=1)  # [R, 4]
     on = state["active"] & finite.all(1)
     lr = (state["learning_rate"] * settings.schedule.factor(step, settings.num_steps)).to(grads.dtype)
     params, m, v = settings.optimizer.update(
-        state["params"], grads, state["m"], state["v"], step, lr.unsqueeze(1)
+        state["params"], grads, norm, state["m"], state["v"], step, lr.unsqueeze(1)
     )
     told, multipliers = scored > 0, state["log_multipliers"]
     if settings.objective.constrained:
