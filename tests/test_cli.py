@@ -11,6 +11,7 @@ import dsvnp
 from dsvnp import cli
 from dsvnp.cli import app, main
 from dsvnp.experiments import EXPERIMENTS
+from dsvnp.experiments.images import ImagesExperiment
 from dsvnp.models import MODELS
 from dsvnp.training import CheckpointError
 
@@ -47,6 +48,9 @@ def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
         (["reproduce", "all", "--domain", "mnist"], "belong to one experiment"),
         (["report", "nowhere"], "got nowhere, which is none"),
         (["reproduce", "curves", "--set", "num_stesp=3"], "Did you mean 'num_steps'?"),
+        (["reproduce", "toy", "--set", "preset=paper"], "choose it with --preset"),
+        (["reproduce", "multioutput", "--set", 'strong={"membres": 4}'], "Did you mean 'members'?"),
+        (["reproduce", "toy", "--set", "num_seeds=0"], "num_seeds must be at least 1, got 0"),
         (["reproduce", "toy", "--set", "num_steps=abc"], "--set num_steps: expected int, got 'abc'"),
         (["reproduce", "toy", "--set", "num_steps=2.5"], "--set num_steps: expected int, got '2.5'"),
         (["reproduce", "toy", "--set", "num_steps=true"], "--set num_steps: expected int, got 'true'"),
@@ -74,6 +78,15 @@ def test_a_setting_of_the_right_type_is_taken(setting, monkeypatch):
     assert result.exit_code == 0, result.output
     name, _, value = setting.partition("=")
     assert str(getattr(made[0], name)).strip("()") == value.strip("[]")
+
+
+def test_null_takes_a_presets_limit_away(monkeypatch):
+    made = []
+    monkeypatch.setattr(cli, "run", lambda experiment, *_: made.append(experiment))
+    words = ["reproduce", "images", "--preset", "quick", "--device", "cpu", "--set", "num_train=null"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert made[0].num_train is None
+    assert ImagesExperiment.presets()["quick"].num_train is not None
 
 
 def test_a_damaged_checkpoint_is_one_line_and_exit_code_2(monkeypatch, capsys):

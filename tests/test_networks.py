@@ -167,7 +167,8 @@ def vgg_by_hand(net: VGG, image: torch.Tensor, keep) -> torch.Tensor:
         if layer == "M":
             h = F.max_pool2d(h, 2)
         else:
-            convolution, norm = next(blocks)
+            block = next(blocks)
+            convolution, norm = block.convolution, block.norm
             h = F.conv2d(h, convolution.kernel.permute(0, 3, 1, 2), padding=1)
             mean, var = (norm.running_mean, norm.running_var) if not norm.training else (None, None)
             normed = F.batch_norm(h, mean, var, norm.weight, norm.bias, norm.training, eps=norm.eps)
@@ -177,10 +178,9 @@ def vgg_by_hand(net: VGG, image: torch.Tensor, keep) -> torch.Tensor:
 
 def test_vgg_is_convolutions_with_batch_norm_and_pooling_between():
     net, images = VGG((3, 8, 12), 6, LAYERS), torch.randn(5, 3, 8, 12)
-    assert [block[0].kernel.shape for block in net.blocks] == [(4, 3, 3, 3), (8, 3, 3, 4), (8, 3, 3, 8)]
-    assert all(
-        isinstance(block[1], nn.BatchNorm1d) and len(list(block[0].parameters())) == 1 for block in net.blocks
-    )
+    kernels = [block.convolution.kernel.shape for block in net.blocks]
+    assert kernels == [(4, 3, 3, 3), (8, 3, 3, 4), (8, 3, 3, 8)]
+    assert all(len(list(block.convolution.parameters())) == 1 for block in net.blocks)
     for training in (True, False):
         net.train(training)
         torch.testing.assert_close(net(images.flatten(1)), vgg_by_hand(net, images, lambda h: h))

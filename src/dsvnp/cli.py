@@ -150,6 +150,8 @@ def _overrides(kind: type[Experiment], pairs: list[str]) -> dict[str, Any]:
             raise ValueError(f"--set takes NAME=VALUE, got {pair!r}")
         if name not in known:
             raise ValueError(unknown(name, known, f"setting of {kind.name}"))
+        if name == "preset":
+            raise ValueError("a preset is what --set changes; choose it with --preset")
         try:
             value = json.loads(text)
         except json.JSONDecodeError:

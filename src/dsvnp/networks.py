@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 
 import torch
@@ -175,7 +174,7 @@ class VGG(nn.Module):
                 height, width = height // 2, width // 2
                 continue
             size = int(layer)
-            self.blocks.append(nn.Sequential(Convolution(channels, size), nn.BatchNorm1d(size)))
+            self.blocks.append(NormedConvolution(channels, size))
             self.shapes.append((size, height, width))
             channels = size
         self.dense = MLP([channels * height * width], [], dim_out, relu_out=True, dropout=dropout)
@@ -192,7 +191,7 @@ class VGG(nn.Module):
             if layer == "M":
                 h = over_images(max_pool, h)
             else:
-                h = drop(F.relu(over_images(partial(_convolve, next(blocks)), h)), self.dropout, uniforms)
+                h = drop(F.relu(over_images(next(blocks), h)), self.dropout, uniforms)
         return self.dense(h.flatten(-3), dropout=tuple(uniforms))
 
 
@@ -212,15 +211,21 @@ class Convolution(nn.Module):
         return F.conv2d(channels_last(images), self.kernel.movedim(-1, 1), padding=1)
 
 
-def _convolve(block: nn.Module, images: Tensor) -> Tensor:
+class NormedConvolution(nn.Module):
     """Convolution and batch norm, the latter in full precision: uncompiled, `vmap` has none of mixed precision.
 
     The norm takes pixels as points: their channels lie side by side, and on CUDA `vmap` has no norm of such images.
     """
-    convolution, norm = block.children()
-    pixels = full_precision(convolution(images)).movedim(1, -1)
-    normed: Tensor = norm(pixels.flatten(0, 2)).unflatten(0, pixels.shape[:3])
-    return normed.movedim(-1, 1)
+
+    def __init__(self, dim_in: int, dim_out: int) -> None:
+        super().__init__()
+        self.convolution = Convolution(dim_in, dim_out)
+        self.norm = nn.BatchNorm1d(dim_out)
+
+    def forward(self, images: Tensor) -> Tensor:
+        pixels = full_precision(self.convolution(images)).movedim(1, -1)
+        normed: Tensor = self.norm(pixels.flatten(0, 2)).unflatten(0, pixels.shape[:3])
+        return normed.movedim(-1, 1)
 
 
 def channels_last(images: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from dsvnp.experiments.all import plan, run_all
 from dsvnp.experiments.base import Experiment, Measurement, UnitResult, Workplace
 from dsvnp.report.contents import Report
 from dsvnp.report.tables import tables_of
-from dsvnp.training import Interrupted
+from dsvnp.training import CheckpointError, Interrupted
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,10 @@ def test_what_can_run_runs_in_a_folder_of_its_own_and_the_rest_is_listed(tmp_pat
     assert said(where).splitlines()[-1] == "Left out: needy-sea. sea is not there"
 
 
-def test_one_that_fails_does_not_stop_the_others(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [ValueError, OSError, CheckpointError, torch.OutOfMemoryError])
+def test_one_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, kind):
     (tmp_path / "land").touch()
-    monkeypatch.setattr(Plain, "error", ValueError("[bad] luck"))
+    monkeypatch.setattr(Plain, "error", kind("[bad] luck"))
     where = place(tmp_path / "out")
     assert run_all(plan([Plain, Needy], "smoke", tmp_path), where) == ["plain"]
     assert Plain.ran == ["needy-land"]

@@ -100,6 +100,17 @@ def test_a_finished_unit_is_written_at_once(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
+def test_settings_name_what_all_runs_of_a_folder_added(tmp_path):
+    for changes in (
+        {"models": ("np",), "num_seeds": 2},
+        {"models": ("cnp",), "first_seed": 4, "num_seeds": 1},
+    ):
+        run(Counting(**changes), place(tmp_path))
+    config = results(tmp_path)["config"]
+    assert (config["models"], config["first_seed"], config["num_seeds"]) == (["cnp", "np"], 0, 5)
+    assert Counting.calls == [("np", (0, 1)), ("cnp", (4,))]
+
+
 def test_a_second_run_adds_what_is_missing_without_what_the_first_left_but_its_units(tmp_path):
     Counting.breaks_at = "np"
     with pytest.raises(Broken):
@@ -301,11 +312,24 @@ def test_units_survive_being_written(tmp_path):
 
 
 def test_a_preset_is_changed_by_what_is_given():
-    assert make_experiment(Counting, "paper", num_seeds=None, models=("np",)) == Counting(
-        preset="paper", size=70, models=("np",)
-    )
+    made = make_experiment(Counting, "paper", models=("np",))
+    assert made == Counting(preset="paper", size=70, models=("np",))
     with pytest.raises(ValueError, match=r"unknown preset 'papr'.* Did you mean 'paper'"):
         make_experiment(Counting, "papr")
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"num_seeds": 0}, "num_seeds must be at least 1, got 0"),
+        ({"seeds_at_once": 0}, "seeds_at_once must be at least 1, got 0"),
+        ({"models": ("cnp", "np", "cnp")}, "cnp is named twice among the models"),
+    ],
+)
+@pytest.mark.parametrize("kind", EXPERIMENTS.values(), ids=EXPERIMENTS)
+def test_what_no_run_can_be_made_of_is_refused(kind, bad, message):
+    with pytest.raises(ValueError, match=message):
+        make_experiment(kind, "smoke", **bad)
 
 
 @pytest.mark.parametrize("kind", EXPERIMENTS.values(), ids=EXPERIMENTS)

@@ -9,8 +9,10 @@ import json
 import shutil
 import signal
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -47,6 +49,10 @@ def refusal(action) -> str:
     return ""
 
 
+def no_compiler(function, **options):
+    raise RuntimeError("no compiler here")
+
+
 def interrupt(fleet: Fleet, rank: int, step: int) -> Fleet:
     """One of the processes gets a signal at a step."""
     original = fleet.step
@@ -73,6 +79,13 @@ def main(out: Path) -> None:
     for name, chosen in DATA.items():
         keep(f"data-{name}", run_steps(make_fleet(seeds=SEEDS, cluster=data, **chosen), 10))
     keep("data-vgg", run_steps(make_fleet(source=images(), make=make_vgg, cluster=data), 1))
+
+    with patch("torch.compile", no_compiler if rank else lambda function, **options: function):
+        fleet = make_fleet(seeds=SEEDS, cluster=data, compile=True, **DATA["cnp"])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            keep("data-one-compiler", run_steps(fleet, 10))
+    notes["uncompiled"] = [str(warning.message) for warning in caught]
 
     keep("data-saved", train(make_fleet(num_steps=5, cluster=data), out / "data"))
     keep("data-resumed", train(make_fleet(num_steps=8, cluster=data), out / "data"))

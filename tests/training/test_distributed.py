@@ -108,10 +108,19 @@ def test_both_processes_hold_the_same(out, name):
     assert all(torch.equal(bits(first[key]), bits(second[key])) for key in first)
 
 
+def test_a_compiler_that_one_process_lacks_is_used_by_none(out, notes):
+    assert [note["uncompiled"] for note in notes] == [
+        ["training goes on uncompiled: another process could not compile it"],
+        ["training goes on uncompiled: RuntimeError: no compiler here"],
+    ]
+    for rank in range(2):
+        assert distance(state(out, "data-one-compiler", rank), state(out, "data-cnp", rank)) == 0
+
+
 def test_statistics_of_batch_norm_are_averaged(out):
     # A mean of the halves' means is the mean of the whole; of the first layer, which sees the same images.
     alone = run_steps(make_fleet(source=images(), make=make_vgg), 1)
-    name = "buffers.embed.x.blocks.0.1.running_mean"
+    name = "buffers.embed.x.blocks.0.norm.running_mean"
     torch.testing.assert_close(state(out, "data-vgg")[name], alone.state[name], rtol=0, atol=1e-12)
     assert alone.state[name].abs().max() > 1e-3
 

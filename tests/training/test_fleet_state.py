@@ -2,10 +2,11 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from small_fleet import ARCH, curves, images, make_fleet, make_vgg, rows_of, run_steps, same, table
+from small_fleet import ARCH, curves, distance, images, make_fleet, make_vgg, rows_of, run_steps, same, table
 
 from dsvnp.networks import full_precision
 from dsvnp.training.step import STOP_REASONS
@@ -332,6 +333,19 @@ def test_trying_the_compiled_step_leaves_no_trace(monkeypatch):
     fleet = run_steps(make_fleet(seeds=(1, 2), precision="float32", compile=True), 4)
     assert compiled == [{"dynamic": False, "fullgraph": True}]
     assert same(fleet.state, plain.state)
+
+
+def test_replicas_handled_singly_are_compiled_once_for_all(monkeypatch):
+    # By torch's own tracing, which gives up at eight versions of a function; without generating code.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    chosen = {"seeds": range(12), "precision": "float32", "chunk_size": 1}
+    torch._dynamo.utils.counters.clear()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "training goes on uncompiled")
+        fleet = run_steps(make_fleet(compile=True, **chosen), 2)
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert graphs == 2  # the gradient of one replica, and the optimiser's step
+    assert distance(fleet.state, run_steps(make_fleet(**chosen), 2).state) < 1e-4
 
 
 @pytest.mark.parametrize("compile", [None, False])

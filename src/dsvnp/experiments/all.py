@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from dsvnp.experiments.base import Experiment, Workplace, make_experiment
 from dsvnp.experiments.running import run
+from dsvnp.training import CheckpointError
 
 
 class Job(NamedTuple):
@@ -37,10 +40,10 @@ def plan(
         data_dir: directory of the data sets.
         overrides: settings that all of them have; None leaves a setting alone.
     """
-    jobs = []
+    jobs, given = [], {name: value for name, value in overrides.items() if value is not None}
     for kind in kinds:
         for part in kind.parts:
-            made = make_experiment(kind, preset, **part, **overrides)
+            made = make_experiment(kind, preset, **part, **given)
             jobs.append(Job("-".join([kind.name, *map(str, part.values())]), made, _missing(made, data_dir)))
     return jobs
 
@@ -71,7 +74,7 @@ def run_all(jobs: Sequence[Job], place: Workplace, resume: bool = False) -> list
         place.console.rule(f"{job.name}, {number} of {len(ready)}", align="left")
         try:
             run(job.experiment, replace(place, out=place.out / job.name))
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, CheckpointError, torch.OutOfMemoryError) as error:
             failed.append(job.name)
             place.console.print(f"{job.name} failed: {error}", markup=False)
         minutes = (time.perf_counter() - start) / 60

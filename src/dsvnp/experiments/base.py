@@ -10,7 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -117,6 +117,13 @@ class Experiment(ABC):
     seeds_at_once: int = 5
     precision: str = "float32"
 
+    def __post_init__(self) -> None:
+        for name in ("num_seeds", "seeds_at_once"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if twice := [name for name in self.models if self.models.count(name) > 1]:
+            raise ValueError(f"{twice[0]} is named twice among the models; once is enough")
+
     @classmethod
     @abstractmethod
     def presets(cls) -> dict[str, Self]:
@@ -188,7 +195,5 @@ E = TypeVar("E", bound=Experiment)
 
 
 def make_experiment(kind: type[E], preset: str, **overrides: Any) -> E:
-    """Make an experiment of a preset with some settings changed; None leaves a setting alone."""
-    made = lookup(preset, kind.presets(), "preset")
-    changes = {name: value for name, value in overrides.items() if value is not None}
-    return type(made)(**{**made.__dict__, **changes})
+    """Make an experiment of a preset with some settings changed."""
+    return replace(lookup(preset, kind.presets(), "preset"), **overrides)

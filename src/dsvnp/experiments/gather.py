@@ -13,11 +13,10 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dsvnp.experiments import EXPERIMENTS
 from dsvnp.experiments.base import Experiment, UnitResult
-from dsvnp.experiments.running import load_units, rebuild, write_results
+from dsvnp.experiments.running import joined, load_units, write_results
 from dsvnp.naming import lookup
 
 
@@ -52,26 +51,7 @@ def joint_experiment(runs: Sequence[Path]) -> Experiment:
             raise ValueError(f"{run} has no units.json; name folders that `dsvnp reproduce --out` wrote")
     records = [json.loads((run / "units.json").read_text(encoding="utf-8")) for run in runs]
     kind = lookup(records[0]["experiment"], EXPERIMENTS, "experiment")
-    configs = [record["config"] for record in records]
-    joint = dict(configs[0])
-    for name in kind.extendable:
-        default = getattr(kind, name)  # what a run has that was made before there was such a setting
-        joint[name] = _joined([config.get(name, default) for config in configs], default)
-    # Seeds are a span: from the first of any run to the last.
-    spans = [(config.get("first_seed", 0), config["num_seeds"]) for config in configs]
-    joint["first_seed"] = min(first for first, _ in spans)
-    joint["num_seeds"] = max(first + number for first, number in spans) - joint["first_seed"]
-    return rebuild(kind, joint)
-
-
-def _joined(values: Sequence[Any], default: Any) -> Any:
-    """All that lists hold, or texts with commas, in the order of a single run; of numbers the largest."""
-    if isinstance(values[0], str):
-        return ",".join(_joined([value.split(",") for value in values], default.split(",")))
-    if not isinstance(values[0], list):
-        return max(values)
-    found = dict.fromkeys(item for value in values for item in value)
-    return sorted(found, key=[*default, *found].index)
+    return joined(kind, [record["config"] for record in records])
 
 
 if __name__ == "__main__":

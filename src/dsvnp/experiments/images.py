@@ -159,6 +159,7 @@ class ImagesExperiment(Experiment):
     length: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup(self.domain, DOMAINS, "domain")
         if self.precision == "float64":
             raise ValueError("images are read in single precision; choose float32, tf32 or bf16")

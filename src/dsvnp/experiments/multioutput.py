@@ -118,7 +118,10 @@ class MultiOutputExperiment(Experiment):
     strong: Strong = field(default_factory=Strong)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.strong, dict):  # from the command line: --set strong='{"members": 4}'
+            for name in self.strong:
+                lookup(name, vars(Strong()), "setting of the strong recipe")
             object.__setattr__(self, "strong", Strong(**self.strong))
         lookup(self.judged_on, JUDGED, "set to judge on")
         for name in self.datasets:

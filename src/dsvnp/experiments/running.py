@@ -37,6 +37,7 @@ def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
     # A first unit that is half done is something to go on from, too.
     begun = any((place.out / "checkpoints").glob("*/step-*"))
     units = load_units(experiment, place.out, resume and not begun)
+    whole = _with_earlier(experiment, place.out)
     done = {(unit.model, seed) for unit in units for seed in unit.seeds}
     for label in experiment.labels():
         for group in experiment.seed_groups():
@@ -50,8 +51,8 @@ def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
                 label, tuple(seeds), result.measurements, result.extras, seconds, machine_name(place.device)
             )
             units.append(result)
-            write_results(experiment, units, place.out)
-    figures = experiment.draw(units, place.out)
+            write_results(whole, units, place.out)
+    figures = whole.draw(units, place.out)
     place.console.print(
         f"Results are in [bold]{place.out / 'results.json'}[/bold], {len(figures)} figures beside it."
     )
@@ -78,6 +79,15 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
         if (reason := experiment.refuses(unit)) is not None:
             raise ValueError(f"{out} holds {unit.model} {reason}; choose another --out, or remove it")
     return units
+
+
+def _with_earlier(experiment: Experiment, out: Path) -> Experiment:
+    """An experiment with all that a folder's earlier runs have of the settings that may be added to."""
+    path = out / "units.json"
+    if not path.is_file():
+        return experiment
+    earlier = json.loads(path.read_text(encoding="utf-8"))["config"]
+    return joined(type(experiment), [comparable(experiment), earlier])
 
 
 def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path) -> None:
@@ -153,6 +163,29 @@ def rebuild(kind: type[Experiment], config: Mapping[str, Any]) -> Experiment:
         for name, value in config.items()
     }
     return kind(**settings)
+
+
+def joined(kind: type[Experiment], configs: Sequence[Mapping[str, Any]]) -> Experiment:
+    """The experiment of the first settings, with what all of them have of those that may be added to."""
+    joint = dict(configs[0])
+    for name in kind.extendable:
+        default = getattr(kind, name)  # what a run has that was made before there was such a setting
+        joint[name] = _joined([config.get(name, default) for config in configs], default)
+    # Seeds are a span: from the first of any run to the last.
+    spans = [(config.get("first_seed", 0), config["num_seeds"]) for config in configs]
+    joint["first_seed"] = min(first for first, _ in spans)
+    joint["num_seeds"] = max(first + number for first, number in spans) - joint["first_seed"]
+    return rebuild(kind, joint)
+
+
+def _joined(values: Sequence[Any], default: Any) -> Any:
+    """All that lists hold, or texts with commas, in the order of a single run; of numbers the largest."""
+    if isinstance(values[0], str):
+        return ",".join(_joined([value.split(",") for value in values], default.split(",")))
+    if not isinstance(values[0], list):
+        return max(values)
+    found = dict.fromkeys(item for value in values for item in value)
+    return sorted(found, key=[*default, *found].index)
 
 
 def _tuples(data: Any) -> Any:

@@ -15,7 +15,7 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from dsvnp.data.base import TaskSource
 from dsvnp.models.base import NeuralProcess
 from dsvnp.training.distributed import Cluster
 from dsvnp.training.settings import Settings
-from dsvnp.training.step import TERMS, StepPlan, Tensors, make_step
+from dsvnp.training.step import TERMS, Step, StepPlan, Tensors, make_step
 from dsvnp.training.supply import Supply, fingerprint, make_generator
 
 
@@ -96,18 +96,31 @@ class Fleet:
         singly = len(self.seeds) == 1 or self.settings.chunk_size == 1
         function = make_step(self.plan, False, singly)
         if cuda if self.settings.compile is None else self.settings.compile:
-            try:
-                torch._dynamo.reset()  # what an earlier fleet compiled counts against this one's limit
-                compiled = make_step(self.plan, True, singly)
-                self._try(compiled)
-                function = compiled
-            except Exception as error:  # whatever it may be: no C++ compiler, an operation that it lacks
-                reason = str(error).strip().split("\n")[0]
-                warnings.warn(f"training goes on uncompiled: {type(error).__name__}: {reason}", stacklevel=2)
+            function = self._compiled(singly) or function
         capture = cuda and not self.cluster.splits_data
         if capture if self.settings.capture is None else (self.settings.capture and capture):
             return self._capture(function)
         return lambda: self._run(function)
+
+    def _compiled(self, singly: bool) -> Step | None:
+        """The compiled step, once it has been tried; None if that fails.
+
+        Processes that share each batch try it without a word to each other, and take it together or not at all: one
+        that went on by itself would meet the others in another step.
+        """
+        step, reason = None, "another process could not compile it"
+        try:
+            torch._dynamo.reset()  # what an earlier fleet compiled counts against this one's limit
+            step = make_step(self.plan, True, singly)
+            self._try(partial(step, trial=True) if self.cluster.splits_data else step)
+        except Exception as error:  # whatever it may be: no C++ compiler, an operation that it lacks
+            first_line = str(error).strip().split("\n")[0]
+            step, reason = None, f"{type(error).__name__}: {first_line}"
+        if self.cluster.splits_data and self.cluster.largest(step is None):
+            step = None
+        if step is None:
+            warnings.warn(f"training goes on uncompiled: {reason}", stacklevel=2)
+        return step
 
     def _capture(self, function: Callable[..., None]) -> Callable[[], None]:
         """Record the whole step as one CUDA graph.
