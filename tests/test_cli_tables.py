@@ -179,6 +179,8 @@ def test_mistakes_with_models_and_outputs(run, tmp_path):
     (tmp_path / "holiday").mkdir()
     (tmp_path / "holiday" / "photo.jpg").write_text("")
     picture = write(tmp_path / "table.png", columns())
+    for name in ("d.csv", "d.png"):
+        (tmp_path / name).mkdir()
     x = np.linspace(0, 1, 30)[:, None]
     unnamed = tmp_path / "unnamed"
     NPRegressor("cnp", n_replicas=1, max_steps=2, random_state=0).fit(x, x[:, 0]).save(unnamed)
@@ -189,6 +191,12 @@ def test_mistakes_with_models_and_outputs(run, tmp_path):
             "'a' held numbers in training but holds 'x' at line 2",
         ),
         (["predict", model, table, "--out", tmp_path / "o.xls"], "ends in .csv or .parquet"),
+        (["predict", model, table, "--out", tmp_path / "d.csv"], "d.csv is a folder"),
+        (["evaluate", model, table, "--plot", tmp_path / "d.png"], "d.png is a folder"),
+        (
+            ["fit", table, "--target", "flow", "--inputs", "a,a", "--out", tmp_path / "n"],
+            "column 'a' is named twice in 'a,a'",
+        ),
         (["predict", tmp_path / "none", table, "--out", tmp_path / "o.csv"], "holds no estimator"),
         (["predict", model, tmp_path / "none.csv", "--out", tmp_path / "o.csv"], "none.csv is not there"),
         (["predict", model, table, "--out", tmp_path / "o.csv", "--coverage", "90"], "coverage must lie"),
@@ -205,6 +213,22 @@ def test_mistakes_with_models_and_outputs(run, tmp_path):
         assert (code, message in err) == (2, True), (words, err)
     assert not (tmp_path / "o.csv").exists()
     assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
+
+
+def test_an_empty_folder_takes_a_model(run, tmp_path):
+    (tmp_path / "m").mkdir()
+    code, _, err = fit(run, write(tmp_path / "t.csv", columns()), tmp_path / "m", "--target", "flow")
+    assert code == 0, err
+
+
+def test_a_row_that_lacks_a_number_is_left_out_in_any_company(run, tmp_path):
+    table, model = write(tmp_path / "t.csv", columns()), tmp_path / "m"
+    assert fit(run, table, model, "--target", "flow", "--inputs", "a,town")[0] == 0
+    for rows in (2, 1):
+        some = write(tmp_path / "some.csv", {"a": ["NA", "0.5"][:rows], "town": ["Ely", "Bath"][:rows]})
+        code, out, err = run("predict", model, some, "--out", tmp_path / "o.csv", "--drop-missing")
+        assert (code, "missing" in out + err) == ((0, True) if rows == 2 else (2, True)), err
+        assert "held numbers in training" not in err
 
 
 def test_a_class_called_none_is_a_class_and_rows_without_a_label_are_counted(run, tmp_path):

@@ -61,7 +61,7 @@ def fit(
     """Fit a model to a table and say how well it predicts rows that it has not seen."""
     lookup(model, MODELS, "model")
     lookup(task, TASKS, "task")
-    if out.exists() and not (out / RECORD).is_file():
+    if out.exists() and not (out / RECORD).is_file() and not (out.is_dir() and not any(out.iterdir())):
         raise ValueError(f"{out} is there and holds no model; choose another --out")
     folder = next(parent for parent in out.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
@@ -177,6 +177,8 @@ def _check_plot(plot: Path, table: Path) -> None:
     """Refuse a name that is not a picture's, before anything is computed."""
     if plot.suffix.lower() != ".png":
         raise ValueError(f"--plot {plot}: expected a name that ends in .png, got {plot.suffix!r}")
+    if plot.is_dir():
+        raise ValueError(f"--plot {plot} is a folder; choose another name for the picture")
     _spare_the_table(plot, table, "--plot")
 
 
@@ -198,6 +200,8 @@ def _names(text: str, rows: Columns, path: Path) -> list[str]:
     for name in names:
         if name not in rows.columns:
             raise ValueError(unknown(name, rows.columns, f"column of {path}"))
+        if names.count(name) > 1:
+            raise ValueError(f"column {name!r} is named twice in {text!r}; once is enough")
     return names
 
 

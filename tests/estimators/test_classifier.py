@@ -69,6 +69,27 @@ def test_rows_without_a_label_do_not_count(missing):
     assert fitted.score(X, holes) == fitted.score(X[7:], y[7:])
 
 
+@pytest.mark.parametrize(
+    "y",
+    [
+        pd.Series(["ash", pd.NA, "elm"] * 14, dtype="string"),
+        pd.Series([True, pd.NA, False] * 14, dtype="boolean"),
+        pd.Series([1, pd.NA, 3] * 14, dtype="Int64"),
+        pl.Series([True, None, False] * 14),
+        pl.Series(["ash", None, "elm"] * 14),
+        np.array([1, None, 3] * 14, dtype=object),
+    ],
+    ids=lambda y: f"{type(y).__module__.partition('.')[0]} {y.dtype}",
+)
+def test_a_missing_label_of_any_kind_does_not_count(y):
+    X, there = labels(rows=42)[0], np.arange(42) % 3 != 1
+    fitted = NPClassifier(**{**QUICK, "max_steps": 5}).fit(X, y)
+    known = np.asarray(y)[there].tolist()
+    assert fitted.classes_.tolist() == sorted(set(known))
+    assert fitted.score(X, y) == fitted.score(X[there], known)
+    assert np.isnan(np.asarray(fitted.log_prob(X, y))).tolist() == (~there).tolist()
+
+
 @pytest.mark.parametrize("values", [[0, 1, 5], [0.0, 1.0, 2.0], [True, False]])
 def test_labels_keep_their_type(values):
     X, y = labels(rows=40)

@@ -17,6 +17,7 @@ import dsvnp
 from dsvnp.experiments import EXPERIMENTS, running
 from dsvnp.experiments.base import Experiment, Measurement, UnitResult, Workplace, make_experiment
 from dsvnp.experiments.running import rows_of, run
+from dsvnp.models import MODELS, base_name
 
 ISSUE_4 = {"experiment", "preset", "device", "version", "config", "rows"}
 ROW = {
@@ -338,6 +339,32 @@ def test_every_experiment_has_three_presets_that_know_their_names(kind):
     assert list(presets) == ["smoke", "quick", "paper"]
     assert all(made.preset == name for name, made in presets.items())
     assert presets["paper"].num_seeds >= (3 if kind.name == "images" else 5)
+
+
+@pytest.fixture
+def own_model(monkeypatch):
+    """A model of one's own, with a hyphen in its name."""
+    own = type("Own", (MODELS["np"],), {"name": "max-np"})
+    monkeypatch.setitem(MODELS, own.name, own)
+    return own.name
+
+
+@pytest.mark.parametrize("name", ["toy", "curves", "cartpole"])
+def test_an_experiment_takes_every_model_whatever_its_name(tmp_path, own_model, name):
+    models = ("mc-dropout", "nn", own_model)
+    made = make_experiment(EXPERIMENTS[name], "smoke", models=models, num_seeds=1)
+    run(made, place(tmp_path))
+    assert {base_name(row["model"]) for row in results(tmp_path)["rows"]} >= set(models)
+
+
+@pytest.mark.parametrize("kind", EXPERIMENTS.values(), ids=EXPERIMENTS)
+def test_a_label_tells_its_model(kind, own_model):
+    models = ("mc-dropout", "dsvnp", own_model)
+    made = make_experiment(kind, "smoke", models=models)
+    labels = [label.partition("@")[0] for label in made.labels()]
+    assert {base_name(label) for label in labels} & set(MODELS) == (
+        {"dsvnp"} if kind.name == "ablations" else set(models)
+    )
 
 
 def test_the_curves_smoke_preset_gives_all_rows_and_figures(tmp_path):

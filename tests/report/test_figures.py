@@ -4,6 +4,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from dsvnp.models import base_name
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.report.figures import (
     Line,
@@ -14,7 +15,7 @@ from dsvnp.report.figures import (
     functions_figure,
     lines_figure,
 )
-from dsvnp.report.style import COLOURS, INK, base_name, colour_of, text_of
+from dsvnp.report.style import COLOURS, INK, colour_of, text_of
 
 X = torch.linspace(0, 1, 50)
 

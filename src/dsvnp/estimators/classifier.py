@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dsvnp.estimators.base import BaseNP, Uncertainty
 from dsvnp.estimators.checks import check_lengths
-from dsvnp.estimators.columns import names_of, values_of
+from dsvnp.estimators.columns import is_missing, names_of, values_of
 from dsvnp.estimators.remoteness import remoteness
 from dsvnp.predictive import Predictive
 
@@ -81,11 +81,12 @@ class NPClassifier(ClassifierMixin, BaseNP):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; rows without a label are left out."""
         check_lengths(X, y)
-        known = np.flatnonzero(~_missing(column_or_1d(values_of(y))))
-        if len(known) < len(y):
-            X, y = _safe_indexing(X, known), _safe_indexing(y, known)
+        labels = column_or_1d(values_of(y))
+        known = np.flatnonzero(~_missing(labels))
+        if len(known) < len(labels):
+            X = _safe_indexing(X, known)
             sample_weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        return super().score(X, y, sample_weight)
+        return super().score(X, _as_themselves(labels[known]), sample_weight)
 
     # --- inside ---
 
@@ -102,7 +103,7 @@ class NPClassifier(ClassifierMixin, BaseNP):
             labels = np.array(
                 [0 if gone else v for gone, v in zip(missing, labels.tolist(), strict=True)], labels.dtype
             )
-        known = labels[~missing]
+        known = _as_themselves(labels[~missing])
         if reset:
             check_classification_targets(known)
             self._set_classes(known, y)
@@ -137,10 +138,16 @@ class NPClassifier(ClassifierMixin, BaseNP):
         return predictive.entropy()[0]
 
 
+def _as_themselves(labels: NDArray[Any]) -> NDArray[Any]:
+    """Numbers and truth values that were objects for the sake of a missing one; texts stay what they are."""
+    objects = labels.dtype.kind == "O" and not any(isinstance(label, str) for label in labels)
+    return np.array(labels.tolist()) if objects else labels
+
+
 def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which labels are None or NaN."""
+    """Which labels are None or NaN, or what pandas puts in their place."""
     if labels.dtype.kind == "f":
         return np.isnan(labels)
     if labels.dtype.kind != "O":
         return np.zeros(len(labels), dtype=bool)
-    return np.array([value is None or value != value for value in labels.tolist()], dtype=bool)
+    return np.array([is_missing(label) for label in labels.tolist()], dtype=bool)

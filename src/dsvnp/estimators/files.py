@@ -10,7 +10,7 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,8 @@ import numpy as np
 
 from dsvnp.estimators.columns import Array, Columns, is_number
 
-MISSING = {
-    "",
-    "na",
-    "nan",
-    "n/a",
-    "null",
-    "none",
-    "?",
-}  # among numbers; among texts only the empty cell is missing
+# Among numbers; among texts only the empty cell is missing.
+MISSING = {"", "na", "nan", "n/a", "null", "none", "?"}
 SEPARATORS = ",;\t|"
 COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)  # 1,5
 POINT = re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.IGNORECASE)
@@ -38,12 +31,13 @@ LARGEST = 1e150  # the square of anything larger is infinite
 FAR = 1e6  # spreads from the median at which a value is probably a mistake
 
 
-def read_table(path: Path, texts: Collection[str] = ()) -> Columns:
+def read_table(path: Path, texts: Collection[str] | None = None) -> Columns:
     """Read a table with a header; columns of numbers become floats, all others texts.
 
     Args:
         path: CSV or Parquet.
-        texts: columns of a CSV that are texts whatever they look like.
+        texts: columns of a CSV that are texts whatever they look like, for a model that knows its columns. It has
+            numbers in all others, even where a table holds nothing but words for a missing one.
     """
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "is not there"
@@ -86,6 +80,8 @@ def write_table(path: Path, names: Sequence[str], columns: Sequence[Array]) -> N
 
 def check_suffix(path: Path) -> None:
     """Refuse a name that no table can be written to, before any work is done."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; choose another name for the table")
     if path.suffix.lower() not in (".csv", *PARQUET):
         raise ValueError(f"{path}: expected a name that ends in .csv or .parquet, got {path.suffix!r}")
     if path.suffix.lower() in PARQUET:
@@ -132,7 +128,7 @@ def _read_parquet(path: Path) -> Any:
         raise ValueError(f"{path} cannot be read as Parquet ({reason}); write it again") from None
 
 
-def _read_text(path: Path, texts: Collection[str]) -> Columns:
+def _read_text(path: Path, texts: Collection[str] | None) -> Columns:
     """Read CSV, whichever of comma, semicolon, tab and bar its header uses most."""
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -140,31 +136,42 @@ def _read_text(path: Path, texts: Collection[str]) -> Columns:
         raise ValueError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as such"
         ) from None
-    header = text.partition("\n")[0]
-    if not text.strip():
+    header = next((line for line in text.splitlines() if line.strip(SEPARATORS + " ")), None)
+    if header is None:
         raise ValueError(f"{path} is empty; expected a header with names and rows below it")
     separator = max(SEPARATORS, key=header.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    names = [name.strip() for name in next(reader)]
+    filled = _filled_rows(path, csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+    _, names = next(filled)
     _check_header(path, names)
     rows, lines = [], []
-    for row in reader:
-        if not any(cell.strip() for cell in row):
-            continue
+    for line, row in filled:
         if len(row) != len(names):
-            raise ValueError(f"{path} line {reader.line_num}: expected {len(names)} cells, got {len(row)}")
-        rows.append([cell.strip() for cell in row])
-        lines.append(f"line {reader.line_num}")
+            raise ValueError(f"{path} {line}: expected {len(names)} cells, got {len(row)}")
+        rows.append(row)
+        lines.append(line)
     if not rows:
         raise ValueError(f"{path} has a header but no row; there is nothing to read")
     columns: dict[str, Sequence[str]] = dict(zip(names, zip(*rows, strict=True), strict=True))
     if separator != ",":
-        columns |= _with_points({name: cells for name, cells in columns.items() if name not in texts})
+        columns |= _with_points({name: cells for name, cells in columns.items() if name not in (texts or ())})
     arrays = [
-        np.array(cells, dtype=object) if name in texts else _column(path, name, cells, lines)
+        np.array(cells, dtype=object)
+        if name in (texts or ())
+        else _column(path, name, cells, lines, may_be_text=texts is None)
         for name, cells in columns.items()
     ]
     return Columns(tuple(names), tuple(arrays), lines)
+
+
+def _filled_rows(path: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
+    """The rows in which anything stands, and where they end."""
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                yield f"line {reader.line_num}", cells
+    except csv.Error as error:
+        raise ValueError(f"{path} line {reader.line_num}: {error}; is a quote left open above?") from None
 
 
 def _with_points(columns: dict[str, Sequence[str]]) -> dict[str, Sequence[str]]:
@@ -203,11 +210,15 @@ def _check_header(path: Path, names: Sequence[str]) -> None:
         )
 
 
-def _column(path: Path, name: str, cells: Sequence[str], lines: Sequence[str]) -> Array:
-    """Floats if most cells are numbers, and then all must be or be missing; texts otherwise, as they are."""
+def _column(path: Path, name: str, cells: Sequence[str], lines: Sequence[str], may_be_text: bool) -> Array:
+    """Floats if most cells are numbers, and then all must be or be missing; texts otherwise, as they are.
+
+    A column of words for nothing alone is one of texts, if it may be.
+    """
     missing = [cell.lower() in MISSING for cell in cells]
     numbers = [not gone and is_number(cell) for cell, gone in zip(cells, missing, strict=True)]
-    if any(cells) and 2 * sum(numbers) <= len(cells) - sum(missing):
+    words = any(cells) if may_be_text else not all(missing)
+    if words and 2 * sum(numbers) <= len(cells) - sum(missing):
         return np.array(cells, dtype=object)
     for cell, gone, number, line in zip(cells, missing, numbers, lines, strict=True):
         if not gone and not number:

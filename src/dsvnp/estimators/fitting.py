@@ -225,9 +225,8 @@ def _finish(
         replicas = [replica.corrected(**corrections) for replica in replicas]
     answers = held_out(size)
     device = replicas[0].device
-    y = torch.cat([rows for part in parts[:2] for _, rows in part.tables]).to(
-        device
-    )  # any two cover the table
+    # Two replicas cover the table, as each holds out another part of it.
+    y = torch.cat([rows for part in parts[:2] for _, rows in part.tables]).to(device)
     prior = prior_of(y, answers[0].predictive.shape[-1])
     calibration = torch.cat([calibration_of(a.predictive, a.y) for a in answers]).cpu()
     return Ensemble(replicas, size, prior, calibration), _summary(answers, prior)

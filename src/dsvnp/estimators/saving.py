@@ -147,9 +147,8 @@ def _tensors(estimator: BaseNP) -> dict[str, Tensor]:
         out |= {f"replica.{row}.model.{name}": value for name, value in replica.model.state_dict().items()}
         out |= {f"replica.{row}.inputs.{name}": value for name, value in vars(replica.inputs).items()}
         out |= {f"replica.{row}.outputs.{name}": value for name, value in vars(replica.outputs).items()}
-    return {
-        name: value.detach().cpu().clone().contiguous() for name, value in out.items()
-    }  # none may share memory
+    # Cloned, as none may share memory with another.
+    return {name: value.detach().cpu().clone().contiguous() for name, value in out.items()}
 
 
 def _restore(estimator: BaseNP, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:

@@ -110,9 +110,8 @@ class OutputScaling:
 
     def linear(self, x: Tensor) -> Tensor:
         """The linear part for inputs [..., 2 D_x], in the user's units."""
-        return (
-            x[..., : len(self.weight)] @ self.weight + self.bias
-        )  # files of version 1 read squashed inputs alone
+        # Files of version 1 read squashed inputs alone.
+        return x[..., : len(self.weight)] @ self.weight + self.bias
 
     def transform(self, x: Tensor, y: Tensor) -> Tensor:
         """Residuals of y in unit variance."""

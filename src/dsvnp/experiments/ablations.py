@@ -15,6 +15,7 @@ from dsvnp.experiments.base import Experiment, UnitResult, Workplace
 from dsvnp.experiments.cartpole import CartPoleExperiment
 from dsvnp.experiments.change import NO_CHANGE, Change
 from dsvnp.experiments.curves import CurvesExperiment
+from dsvnp.models import base_name
 from dsvnp.naming import lookup
 from dsvnp.report.figures import dots_figure
 
@@ -100,13 +101,13 @@ class AblationsExperiment(Experiment):
 
     def _chosen(self) -> list[str]:
         """Variants of the models that are asked for."""
-        return [name for name in self.variants if name.split("-")[0] in self.models]
+        return [name for name in self.variants if base_name(name) in self.models]
 
     def missing(self, data_dir: Path | None) -> str | None:
         """It needs no data, but a model that is ablated."""
         if self._chosen():
             return None
-        known = ", ".join(dict.fromkeys(name.split("-")[0] for name in self.variants))
+        known = ", ".join(dict.fromkeys(base_name(name) for name in self.variants))
         return f"The ablations are of {known}; none of {', '.join(self.models)} is among them."
 
     def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:

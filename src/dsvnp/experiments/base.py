@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 
 from dsvnp.data.base import TaskSource
-from dsvnp.models import NeuralProcess
+from dsvnp.models import NeuralProcess, base_name
 from dsvnp.naming import lookup
 from dsvnp.training import Fleet, Reporter, Settings, train
 from dsvnp.training.loop import Validation
@@ -147,8 +147,9 @@ class Experiment(ABC):
 
     def paper_figure(self, model: str, m: Measurement) -> tuple[float | None, float | None]:
         """The paper's figure for a model's measurement, and its spread, where there is one."""
-        base = model.split("-")[0] if not model.startswith("mc-dropout") else "mc-dropout"
-        return self.paper.get((m.dataset, base, m.metric, m.split.removesuffix("-max")), (None, None))
+        return self.paper.get(
+            (m.dataset, base_name(model), m.metric, m.split.removesuffix("-max")), (None, None)
+        )
 
     def refuses(self, unit: UnitResult) -> str | None:
         """Why a finished unit is not one of this run, although the settings agree; None if it is."""

@@ -31,7 +31,7 @@ from dsvnp.experiments.cartpole_measures import (
 )
 from dsvnp.experiments.change import NO_CHANGE, Change
 from dsvnp.metrics import nll
-from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.models import Architecture, NeuralProcess, base_name, make_model
 from dsvnp.objectives import Objective
 from dsvnp.training import Schedule, Settings
 
@@ -229,7 +229,7 @@ class CartPoleExperiment(Experiment):
 
     def ablate(self, label: str, change: Change, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train a model with a change, and measure it."""
-        choices = self.choices(label.split("-")[0])
+        choices = self.choices(base_name(label))
         nets = self._train(label, choices, seeds, place, change)
         draws = choices.num_global, choices.num_local
         measurements, _ = measure(nets, self.unseen(place.device), draws, self.num_particles)
@@ -251,7 +251,7 @@ class CartPoleExperiment(Experiment):
         change: Change = NO_CHANGE,
     ) -> list[NeuralProcess]:
         """Train replicas of a model; of AttnNP those are returned that did best on held-out trajectories."""
-        name, draws = label.split("-")[0], (choices.num_global, choices.num_local)
+        name, draws = base_name(label), (choices.num_global, choices.num_local)
         arch, settings = change.apply(self.architecture(choices), self.settings(name, choices))
         train, held_out = self.training_data(place.device)
         generator = torch.Generator(place.device).manual_seed(1_000_001)

@@ -23,7 +23,7 @@ from dsvnp.experiments.curves_figures import (
 )
 from dsvnp.experiments.curves_measures import Unseen, extras, measure, panels
 from dsvnp.experiments.training_figure import training_figure
-from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.models import Architecture, NeuralProcess, base_name, make_model
 from dsvnp.objectives import Objective
 from dsvnp.training import Schedule, Settings
 
@@ -192,7 +192,8 @@ class CurvesExperiment(Experiment):
 
     def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train, then measure on the same unseen functions for all."""
-        name, variant = [*model.split("-"), "paper"][:2]
+        name = base_name(model)
+        variant = model.removeprefix(name).removeprefix("-") or "paper"
         nets = self._train(model, name, self.choices(variant), seeds, place)
         data = self.unseen(place.device)
         shown = extras(nets, data, self.num_global)
@@ -202,7 +203,7 @@ class CurvesExperiment(Experiment):
 
     def ablate(self, label: str, change: Change, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train a model of the paper's architecture with a change, and measure it."""
-        nets = self._train(label, label.split("-")[0], self.choices("paper"), seeds, place, change)
+        nets = self._train(label, base_name(label), self.choices("paper"), seeds, place, change)
         measured = measure(nets, self.unseen(place.device), self.num_global)
         return UnitResult(label, tuple(seeds), measured, {"training": self.training_log(label, seeds, place)})
 

@@ -22,11 +22,10 @@ from dsvnp.experiments.images_data import DOMAINS, Portions, Sets, load_sets, re
 from dsvnp.experiments.images_figures import cdf_figure, pictures_figure, reliability_figure
 from dsvnp.experiments.images_measures import measure
 from dsvnp.experiments.training_figure import training_figure
-from dsvnp.models import MODELS, Architecture, make_model
+from dsvnp.models import MODELS, Architecture, base_name, make_model
 from dsvnp.naming import lookup
 from dsvnp.networks import VGG19
 from dsvnp.objectives import Objective
-from dsvnp.report.style import base_name
 from dsvnp.training import Adam, Schedule, Settings
 from dsvnp.training.fleet import matmul_precision
 

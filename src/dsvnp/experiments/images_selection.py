@@ -29,7 +29,7 @@ from rich.console import Console
 from dsvnp.experiments.base import Workplace, make_experiment
 from dsvnp.experiments.cells import Cell, finish
 from dsvnp.experiments.images import ImagesExperiment, Recipe
-from dsvnp.report.style import base_name
+from dsvnp.models import base_name
 
 SHORT = {"length": 0.2}  # of the paper's epochs
 START = {"learning_rate": 1e-3, "weight_decay": 0.01, "pad": 2}  # what MNIST's strong recipe was at first

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dsvnp.experiments.base import Measurement, UnitResult
-from dsvnp.models import MODELS
+from dsvnp.models import MODELS, base_name
 from dsvnp.report.figures import Line, lines_figure, make_log_x
-from dsvnp.report.style import INK, base_name, colour_of, house_style, save, text_of
+from dsvnp.report.style import INK, colour_of, house_style, save, text_of
 
 
 def by_dataset(units: Sequence[UnitResult]) -> dict[str, dict[str, list[UnitResult]]]:

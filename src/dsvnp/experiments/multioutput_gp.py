@@ -93,9 +93,8 @@ def _make(settings: SparseGP, x: Tensor, dim_y: int, generator: torch.Generator)
             super().__init__(variational.VariationalStrategy(self, inducing, distribution))
             self.mean = gpytorch.means.ConstantMean(batch_shape=batch)
             kernel = gpytorch.kernels.MaternKernel(2.5, ard_num_dims=x.shape[-1], batch_shape=batch)
-            kernel.lengthscale = (
-                x.shape[-1] ** 0.5
-            )  # rows in unit variance lie that far apart, but for a factor
+            # Rows in unit variance lie that far apart, but for a factor.
+            kernel.lengthscale = x.shape[-1] ** 0.5
             self.kernel = gpytorch.kernels.ScaleKernel(kernel, batch_shape=batch)
 
         def forward(self, points: Tensor) -> Any:

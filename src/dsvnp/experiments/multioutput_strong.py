@@ -24,7 +24,7 @@ from dsvnp.experiments.multioutput_folds import Rows, Split
 from dsvnp.experiments.multioutput_measures import Measured, measure_parts, predict
 from dsvnp.experiments.multioutput_selection import Search, Selection, select
 from dsvnp.metrics import pit, pit_coverage
-from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.models import Architecture, NeuralProcess, base_name, make_model
 from dsvnp.objectives import Objective
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.task import Task
@@ -234,7 +234,7 @@ def train_and_measure_strong(
         return torch.stack(errors)
 
     dim_x, dim_y = (part.shape[-1] for part in (held_out[0].task.x_target, splits[0].train.y))
-    make = partial(make_model, label.split("-")[0], strong.architecture(dim_x, dim_y))
+    make = partial(make_model, base_name(label), strong.architecture(dim_x, dim_y))
     settings = strong.settings(sources[0].refresh_every, experiment.precision)
     replicas = [1000 * seed + number for seed in seeds for number in range(strong.members)]
     fleet = experiment.fleet(label, make, sources, replicas, settings, place, validation)

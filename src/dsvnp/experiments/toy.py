@@ -101,7 +101,6 @@ class ToyExperiment(Experiment):
             predictions = [fit_gp(x, y, _inputs(x), self.gp_steps) for x, y in data]
         else:
             make = partial(make_model, model, Architecture(1, 1, decoder=self.decoder))
-            # a fleet takes one source for each replica as well, which the frame's annotation does not say
             sources = [Subsets(x, y, self.batch_size) for x, y in data]
             fleet = self.fleet(model, make, sources, seeds, self.settings(), place)
             predictions = [self._predict(fleet.replica(row), *data[row], place) for row in range(len(seeds))]
@@ -147,9 +146,8 @@ def fit_gp(x: Tensor, y: Tensor, x_target: Tensor, num_steps: int) -> GaussianPr
     Returns:
         One Gaussian a target, [1, 1, 1, T, 1].
     """
-    with (
-        warnings.catch_warnings()
-    ):  # of what GPyTorch does on import, which newer versions of torch deprecate
+    # GPyTorch does on import what newer versions of torch deprecate.
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import gpytorch as gp
 
@@ -166,9 +164,8 @@ def fit_gp(x: Tensor, y: Tensor, x_target: Tensor, num_steps: int) -> GaussianPr
 
     likelihood = gp.likelihoods.GaussianLikelihood()
     model = ExactGP(likelihood).double()
-    model.kernel.base_kernel.lengthscale = (
-        0.2  # from GPyTorch's 0.7, all of the data, it may end in noise alone
-    )
+    # From GPyTorch's 0.7, as wide as all of the data, it may end in noise alone.
+    model.kernel.base_kernel.lengthscale = 0.2
     marginal = gp.mlls.ExactMarginalLogLikelihood(likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     model.train()

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
+from dsvnp.models import base_name
 from dsvnp.predictive import GaussianPredictive, Predictive
-from dsvnp.report.style import INK, base_name, colour_of, house_style, save, text_of
+from dsvnp.report.style import INK, colour_of, house_style, save, text_of
 
 matplotlib.use("Agg")
 

@@ -10,6 +10,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from dsvnp.models import base_name
+
 COLOURS = {
     "nn": "#7f7f7f",
     "mc-dropout": "#E69F00",
@@ -29,12 +31,6 @@ LABELS = {
     "gp": "exact GP",
 }
 INK = "#222222"
-
-
-def base_name(label: str) -> str:
-    """The registered model behind a row's name: "dsvnp-wide" is a "dsvnp"."""
-    known = [name for name in COLOURS if label == name or label.startswith(f"{name}-")]
-    return max(known, key=len, default=label)
 
 
 def colour_of(label: str) -> str:
