@@ -108,7 +108,7 @@ WRONG = [
     (columns(), ["--target", "flow,town"], "target 'town' holds texts ('"),
     (columns(), ["--target", "flow", "--task", "classification"], "'flow' holds fractions"),
     (changed("a", 4, "tall"), ["--target", "flow"], "t.csv line 6, column 'a': 'tall' is not a number"),
-    (changed("a", 4, ""), ["--target", "flow"], "contains NaN: column 'a' at line 6"),
+    (changed("a", 4, ""), ["--target", "flow"], "t.csv: column 'a' is empty in 1 of 60 rows (first: line 6)"),
     (changed("a", 4, "inf"), ["--target", "flow"], "t.csv line 6, column 'a': inf is too large"),
     (changed("b", 7, "1e200"), ["--target", "flow"], "t.csv line 9, column 'b': 1e+200 is too large"),
     ({**columns(), "flow": [3] * 60}, ["--target", "flow"], "target 'flow' is 3 in every row"),
@@ -213,6 +213,35 @@ def test_mistakes_with_models_and_outputs(run, tmp_path):
         assert (code, message in err) == (2, True), (words, err)
     assert not (tmp_path / "o.csv").exists()
     assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
+
+
+def test_a_column_may_be_left_out(run, tmp_path):
+    cells = {**columns(), "day": ["2024-01-31"] * 60, "id": [f"n{row}" for row in range(60)]}
+    table, model = write(tmp_path / "t.csv", cells), tmp_path / "m"
+    code, _, err = fit(run, table, model, "--target", "flow")
+    assert (code, "column 'day' holds dates" in err, "--exclude" in err) == (2, True, True)
+    code, out, err = fit(run, table, model, "--target", "flow", "--exclude", "day,id,depth")
+    assert code == 0, err
+    assert "regression on flow; numbers: a, b; categories: town (2)" in out
+    code, _, err = fit(run, table, model, "--target", "flow", "--exclude", "dya")
+    assert (code, "Did you mean 'day'?" in err) == (2, True)
+
+
+def test_what_the_columns_are_taken_for_is_said_before_the_training(run, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise ValueError("no time")
+
+    monkeypatch.setattr(NPRegressor, "fit", interrupted)
+    code, out, err = fit(run, write(tmp_path / "t.csv", columns()), tmp_path / "m", "--target", "flow")
+    assert (code, "no time" in err) == (2, True)
+    assert "regression on flow; numbers: a, b, depth; categories: town (2)" in out
+    assert "60 rows, none left out because flow is missing" in out
+
+
+def test_a_separator_that_is_none_is_hinted_at(run, tmp_path):
+    table = write(tmp_path / "t.csv", columns(), separator=":")
+    code, _, err = fit(run, table, tmp_path / "m", "--target", "flow")
+    assert (code, "It has a single column; columns are separated by a comma" in err) == (2, True)
 
 
 def test_an_empty_folder_takes_a_model(run, tmp_path):

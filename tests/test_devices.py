@@ -1,8 +1,9 @@
 """Devices that a user may name, and those that are not there."""
 
 import pytest
+import torch
 
-from dsvnp.devices import known_device, pick_device
+from dsvnp.devices import known_device, one_thread, pick_device
 
 
 def test_a_gpu_that_is_not_there_is_named(monkeypatch):
@@ -25,3 +26,14 @@ def test_auto_is_a_gpu_where_there_is_one(monkeypatch):
         pick_device("cuda")
     with pytest.raises(ValueError, match="unknown device 'gpu'; choose auto, cpu, cuda"):
         pick_device("gpu")
+
+
+def test_one_thread_is_for_as_long_as_it_is_asked_for():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -109,7 +109,9 @@ def reproduce(
                 "--datasets, --domain and --set belong to one experiment; leave them out, or name it"
             )
         return _reproduce_all(preset, place, resume, models=names, num_seeds=seeds)
-    kind = lookup(experiment, EXPERIMENTS, "experiment")
+    if experiment not in EXPERIMENTS:
+        raise ValueError(unknown(experiment, [*EXPERIMENTS, ALL], "experiment"))
+    kind = EXPERIMENTS[experiment]
     for name, value in own.items():
         if value is not None and name not in _settings(kind):
             raise ValueError(f"{experiment} has no setting {name}; leave out --{name}")

@@ -17,7 +17,7 @@ from rich.table import Table
 from dsvnp.devices import known_device
 from dsvnp.estimators import NPClassifier, NPRegressor
 from dsvnp.estimators.base import BaseNP
-from dsvnp.estimators.columns import Array, Columns
+from dsvnp.estimators.columns import Array, Columns, Encoding
 from dsvnp.estimators.files import check_suffix, check_texts, read_table, write_table
 from dsvnp.estimators.plots import calibration_plot
 from dsvnp.estimators.saving import PLOT, RECORD, load
@@ -49,8 +49,9 @@ def fit(
     out: Annotated[Path, typer.Option(help="Folder for the fitted model.")],
     model: Annotated[str, typer.Option(help=f"Which model: {', '.join(MODELS)}.")] = "dsvnp",
     inputs: Annotated[
-        str | None, typer.Option(help="Columns to predict from; all others by default.")
+        str | None, typer.Option(help="Columns to predict from; all but the targets by default.")
     ] = None,
+    exclude: Annotated[str | None, typer.Option(help="Columns not to predict from: dates, ids.")] = None,
     task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
     replicas: Annotated[int, typer.Option(min=1, help="Members of the ensemble.")] = 5,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps, at most.")] = None,
@@ -69,15 +70,24 @@ def fit(
     with _spoken_warnings():
         rows = read_table(table)
         targets = _names(target, rows, table)
-        chosen = _chosen(inputs, targets, rows, table)
+        chosen = _chosen(inputs, exclude, targets, rows, table)
         check_texts(table, rows.select([*chosen, *targets]))
         kind = TASKS[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
-        x, keep = _without_missing(rows.select(chosen), drop_missing)
+        x, keep = _without_missing(rows.select(chosen), drop_missing, table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
         classes = (
             None if kind is NPRegressor else sorted({label for label in y.tolist() if label is not None})
         )
         prediction_names(targets, classes)  # refuses those that clash
+        # Said before the training, which whoever meant something else need not wait for.
+        typer.echo(understood(Encoding.fit(x), targets, classes))
+        _say_dropped(keep, drop_missing)
+        typer.echo(left_out(y, targets))
+        hint = (
+            hint_of_classes(targets[0], y) if task == "auto" and y.dtype.kind == "f" and y.ndim == 1 else None
+        )
+        if hint:
+            typer.echo(hint)
         settings: dict[str, Any] = {"n_replicas": replicas, "max_steps": steps, "device": device}
         estimator = kind(model, **settings, random_state=seed, verbose=True)
         estimator.fit(x, y)
@@ -85,12 +95,6 @@ def fit(
     plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
     estimator.save(out)
     (out / PLOT).write_bytes(plot)
-    typer.echo(understood(estimator))
-    _say_dropped(keep, drop_missing)
-    typer.echo(left_out(y, targets))
-    hint = hint_of_classes(targets[0], y) if task == "auto" and y.dtype.kind == "f" and y.ndim == 1 else None
-    if hint:
-        typer.echo(hint)
     _show(estimator.validation_, f"Rows of {table.name} that were held out", targets)
     Console().print(f"The model is in [bold]{out}[/bold], a calibration plot beside it.")
 
@@ -109,7 +113,7 @@ def predict(
     estimator = load(model, device)
     with _spoken_warnings():
         rows = _inputs(estimator, read_table(table, texts_for(estimator)), table)
-        rows, keep = _without_missing(rows, drop_missing)
+        rows, keep = _without_missing(rows, drop_missing, table)
         columns = [*_predictions(estimator, rows, coverage), estimator.ood_score(rows)]
     names = prediction_names(estimator.target_names_, getattr(estimator, "classes_", None))
     write_table(out, names, [_in_place(values, keep) for values in columns])
@@ -151,7 +155,7 @@ def evaluate(
         rows = read_table(table, texts_for(estimator))
         targets = list(estimator.target_names_)
         _check_columns(targets, rows, table, "was fitted to predict")
-        inputs, keep = _without_missing(_inputs(estimator, rows, table), drop_missing)
+        inputs, keep = _without_missing(_inputs(estimator, rows, table), drop_missing, table)
         outputs = outputs_of(rows.rows(keep), targets, type(estimator), table, learn=False)
         x, y = estimator._read_pair(inputs, outputs, reset=False)
     if not len(x):
@@ -199,17 +203,27 @@ def _names(text: str, rows: Columns, path: Path) -> list[str]:
     names = [name.strip() for name in text.split(",")] if text not in rows.columns else [text]
     for name in names:
         if name not in rows.columns:
-            raise ValueError(unknown(name, rows.columns, f"column of {path}"))
+            alone = len(rows.columns) == 1  # probably read with the wrong separator
+            hint = (
+                " It has a single column; columns are separated by a comma, semicolon, tab or bar."
+                if alone
+                else ""
+            )
+            raise ValueError(unknown(name, rows.columns, f"column of {path}") + hint)
         if names.count(name) > 1:
             raise ValueError(f"column {name!r} is named twice in {text!r}; once is enough")
     return names
 
 
-def _chosen(inputs: str | None, targets: list[str], rows: Columns, path: Path) -> list[str]:
-    """Columns to predict from: those a user names, or all that are no target."""
+def _chosen(
+    inputs: str | None, exclude: str | None, targets: list[str], rows: Columns, path: Path
+) -> list[str]:
+    """Columns to predict from: those a user names, or all that are no target, without those to leave out."""
     chosen = _names(inputs, rows, path) if inputs else [name for name in rows.columns if name not in targets]
+    out = _names(exclude, rows, path) if exclude else []
+    chosen = [name for name in chosen if name not in out]
     if not chosen:
-        raise ValueError(f"{path}: no column is left to predict from; all are targets")
+        raise ValueError(f"{path}: no column is left to predict from; all are targets, or excluded")
     if both := [name for name in chosen if name in targets]:
         raise ValueError(f"{path}: {', '.join(both)} is in --inputs and in --target; leave it out of one")
     return chosen
@@ -231,15 +245,25 @@ def _check_columns(names: Sequence[str], rows: Columns, path: Path, what: str) -
             raise ValueError(f"{path} has no column {name!r}, which the model {what}")
 
 
-def _without_missing(rows: Columns, drop: bool) -> tuple[Columns, Array]:
-    """With `drop`, the rows whose numbers are all there, and which those are; an empty text is a category."""
+def _without_missing(rows: Columns, drop: bool, path: Path) -> tuple[Columns, Array]:
+    """The rows whose numbers are all there, and which those are; an empty text is a category.
+
+    Without `drop`, a missing number is refused.
+    """
     keep = np.ones(len(rows), dtype=bool)
-    for values in rows.arrays if drop else ():
-        if values.dtype.kind == "f":
-            keep &= ~np.isnan(values)
+    for name, values in zip(rows.columns, rows.arrays, strict=True):
+        gone = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(rows), dtype=bool)
+        if gone.any() and not drop:
+            raise ValueError(
+                f"{path}: column {name!r} is empty in {gone.sum()} of {len(rows)} rows (first: "
+                f"{rows.place(int(gone.argmax()))}); fill it in, or leave such rows out with --drop-missing"
+            )
+        keep &= ~gone
     if not keep.any():
-        raise ValueError("an input is missing in every row; there is nothing left for --drop-missing to keep")
-    return (rows.rows(keep), keep) if drop else (rows, keep)
+        raise ValueError(
+            f"{path}: an input is missing in every row; there is nothing left for --drop-missing to keep"
+        )
+    return rows.rows(keep), keep
 
 
 def _say_dropped(keep: Array, drop: bool) -> None:

@@ -1,8 +1,10 @@
-"""Devices: where to compute, as a user says it."""
+"""Devices: where to compute, as a user says it, and with how many threads."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -24,3 +26,18 @@ def known_device(name: str) -> str:
     if count and int(name.partition(":")[2] or 0) >= count:
         raise ValueError(f"there is no device {name}; the last is cuda:{count - 1}")
     return name
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with a single thread of torch inside.
+
+    Steps of small networks gain nothing by a second thread, and lose much on a busy machine: threads that wait for
+    each other spin.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

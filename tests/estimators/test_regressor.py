@@ -1,5 +1,6 @@
 """NPRegressor: what it answers, in whose units, and in which company."""
 
+import warnings
 from copy import copy
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from dsvnp import MODELS, NPRegressor
 from dsvnp.estimators import drawing
 from dsvnp.estimators.ensemble import fixed_noise
+from dsvnp.training import Fleet
 
 
 def test_it_learns_what_a_line_cannot_and_says_how_sure_it_is():
@@ -381,3 +383,26 @@ def test_bad_rows_are_named():
         NPRegressor(**QUICK).fit_tasks([(X, Y), (X[:1], Y[:1])])
     with pytest.raises(ValueError, match="coverage must lie"):
         fitted.predict_interval(X, 90)
+
+
+def test_few_rows_are_said_to_be_few():
+    X, y = np.linspace(0, 1, 12)[:, None], np.sin(np.arange(12.0))
+    quick = {"n_replicas": 2, "max_steps": 2, "random_state": 0}
+    with pytest.warns(UserWarning, match="9 rows are few to learn from"):
+        NPRegressor("cnp", **quick).fit(X[:9], y[:9])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        NPRegressor("cnp", **quick).fit(X, y)
+
+
+def test_a_fit_computes_with_one_thread_and_leaves_them_as_they_were(monkeypatch):
+    seen = []
+    original = Fleet.step
+    monkeypatch.setattr(Fleet, "step", lambda fleet: (seen.append(torch.get_num_threads()), original(fleet)))
+    X = np.linspace(0, 1, 12)[:, None]
+    torch.set_num_threads(2)
+    try:
+        NPRegressor("cnp", n_replicas=1, max_steps=2, random_state=0).fit(X, X[:, 0])
+        assert (set(seen), torch.get_num_threads()) == ({1}, 2)
+    finally:
+        torch.set_num_threads(1)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dsvnp.experiments.base import Experiment, Workplace, make_experiment
 from dsvnp.experiments.curves import CurvesExperiment
-from dsvnp.experiments.gather import gather, joint_experiment
+from dsvnp.experiments.gather import gather, joint_experiment, main
 from dsvnp.experiments.multioutput import MultiOutputExperiment
 from dsvnp.experiments.running import run, write_results
 from dsvnp.experiments.toy import ToyExperiment
@@ -96,3 +96,14 @@ def test_what_runs_have_of_a_list_or_of_a_text_with_commas_is_joined(tmp_path):
     assert (curves.variants, curves.num_seeds) == (("paper", "wide"), 7)
     tables = joint(MultiOutputExperiment, {"recipe": "gaussian"}, {"recipe": "paper"}, {"recipe": "paper"})
     assert tables.recipe == "paper,gaussian"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [([], "usage: "), (["--help"], "usage: "), (["o", "r"], "r has no units")]
+)
+def test_the_command_says_what_it_needs_in_a_line(words, said, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as leaving:
+        main(words)
+    assert leaving.value.code == 2
+    assert said in capsys.readouterr().err

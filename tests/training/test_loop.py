@@ -295,7 +295,7 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path, number):
 
 
 def test_without_a_folder_nothing_is_saved():
-    with pytest.raises(Interrupted, match="stopped by SIGTERM after step 2, nothing was saved: no folder"):
+    with pytest.raises(Interrupted, match=r"after step 2, nothing was saved$"):
         train(stop_at(2, make_fleet(), signal.SIGTERM))
 
 

@@ -61,10 +61,10 @@ def test_people_read_the_standard_error(capsys):
     assert "np: step 10/100" in err
 
 
-def test_a_mean_of_nothing_is_not_a_number():
+def test_a_mean_of_nothing_is_a_dash():
     with Reporter("np", 100, console=console(False)) as reporter:
         reporter.report(10, {"log_likelihood": [float("nan"), float("inf")]})
-    assert "LL nan" in reporter.console.file.getvalue()
+    assert "LL –" in reporter.console.file.getvalue()
 
 
 def test_a_bar_on_a_terminal():

@@ -33,6 +33,7 @@ from dsvnp.predictive import Predictive
 from dsvnp.training import Reporter
 
 CHUNK = 2000  # rows that are predicted at once
+FEW_ROWS = 10  # of which a fit says that they are few
 OUTPUTS = {"same": True, "array": False}
 Floats = NDArray[np.float64]
 
@@ -100,6 +101,12 @@ class BaseNP(RowReader, ABC):
         if len(x) < 2:
             raise ValueError(
                 f"expected at least 2 rows with a known output, got n_samples={len(x)}; a row must be left to learn by"
+            )
+        if len(x) < FEW_ROWS:
+            warnings.warn(
+                f"{len(x)} rows are few to learn from; what is said of rows held out, and intervals, mean little",
+                UserWarning,
+                stacklevel=2,
             )
         seed = self._start()
         parts = parts_of_table(x, y, self.n_replicas, seed)

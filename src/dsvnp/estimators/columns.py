@@ -237,7 +237,7 @@ def _finite_numbers(name: str, values: Array, table: Columns) -> Array:
         kind = "NaN" if np.isnan(values[row]) else "infinity"
         raise ValueError(
             f"Input X contains {kind}: column {name!r} at {table.place(row)}; fill such values in, as with "
-            "scikit-learn's SimpleImputer, or drop the row (on the command line: --drop-missing)"
+            "scikit-learn's SimpleImputer, or drop the row"
         )
     return values
 

@@ -109,7 +109,8 @@ def check_texts(path: Path, table: Columns) -> None:
         example = f"({cells[row]!r} at {table.place(row)})"
         if _mostly(cells, DATE.fullmatch):
             raise ValueError(
-                f"{path}: column {name!r} holds dates {example}; turn it into numbers first, or leave it out (--inputs)"
+                f"{path}: column {name!r} holds dates {example}; turn it into numbers first, or leave it out with "
+                "--exclude"
             )
         if _mostly(cells, lambda cell: GROUPED.fullmatch(cell) or COMMA.fullmatch(cell)):
             raise ValueError(

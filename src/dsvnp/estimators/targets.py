@@ -10,7 +10,7 @@ import numpy as np
 
 from dsvnp.estimators.base import BaseNP
 from dsvnp.estimators.classifier import NPClassifier
-from dsvnp.estimators.columns import Array, Columns, text_of
+from dsvnp.estimators.columns import Array, Columns, Encoding, text_of
 
 ENDINGS = ("", "_std", "_low", "_high")  # of the columns that predict a number
 STRANGENESS = "ood_score"
@@ -91,16 +91,13 @@ def texts_for(estimator: BaseNP) -> set[str]:
     return names
 
 
-def understood(estimator: BaseNP) -> str:
-    """What a fit took the columns for, in a line."""
-    assert estimator.encoding_ is not None
-    pairs = list(zip(estimator.encoding_.names, estimator.encoding_.categories, strict=True))
+def understood(encoding: Encoding, targets: Sequence[str], classes: Sequence[Any] | None) -> str:
+    """What a fit takes the columns for, in a line; `classes` is None for numbers."""
+    pairs = list(zip(encoding.names, encoding.categories, strict=True))
     numbers = [name for name, categories in pairs if categories is None]
     texts = [f"{name} ({len(categories)})" for name, categories in pairs if categories is not None]
-    task = "regression"
-    if isinstance(estimator, NPClassifier):
-        task = f"classification ({len(estimator.classes_)} classes)"
-    parts = [f"{task} on {', '.join(estimator.target_names_)}"]
+    task = "regression" if classes is None else f"classification ({len(classes)} classes)"
+    parts = [f"{task} on {', '.join(targets)}"]
     parts += [f"numbers: {', '.join(numbers)}"] if numbers else []
     parts += [f"categories: {', '.join(texts)}"] if texts else []
     return "; ".join(parts)

@@ -54,6 +54,19 @@ def joint_experiment(runs: Sequence[Path]) -> Experiment:
     return joined(kind, [record["config"] for record in records])
 
 
+def main(words: Sequence[str]) -> None:
+    """Run from the command line; an error a user can mend is one line and exit code 2."""
+    if len(words) < 2 or words[0].startswith("-"):
+        print("usage: python -m dsvnp.experiments.gather OUT RUN [RUN …]", file=sys.stderr)
+        sys.exit(2)
+    out, *runs = map(Path, words)
+    try:
+        for figure in gather(out, runs):
+            print(figure)
+    except (ValueError, OSError) as error:
+        print(f"gather: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
 if __name__ == "__main__":
-    for figure in gather(Path(sys.argv[1]), [Path(run) for run in sys.argv[2:]]):
-        print(figure)
+    main(sys.argv[1:])

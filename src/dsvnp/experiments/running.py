@@ -53,9 +53,8 @@ def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
             units.append(result)
             write_results(whole, units, place.out)
     figures = whole.draw(units, place.out)
-    place.console.print(
-        f"Results are in [bold]{place.out / 'results.json'}[/bold], {len(figures)} figures beside it."
-    )
+    beside = "a figure" if len(figures) == 1 else f"{len(figures)} figures"
+    place.console.print(f"Results are in [bold]{place.out / 'results.json'}[/bold], {beside} beside it.")
     return place.out / "results.json"
 
 
@@ -197,7 +196,8 @@ def machine_name(device: torch.device) -> str:
     """What a run ran on, in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"{platform.machine()} CPU, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def _write_json(path: Path, data: Any) -> None:

@@ -76,7 +76,10 @@ class NeuralProcess(nn.Module, ABC):
 
     @abstractmethod
     def summarise(self, task: Task, noise: Noise) -> Any:
-        """Say what the context tells of the task; reads neither x_target nor y_target."""
+        """Say what the context tells of the task; reads neither x_target nor y_target.
+
+        A context may hold no point at all: no slots, or none that is filled.
+        """
 
     @abstractmethod
     def decode(self, summary: Any, x_target: Tensor, noise: Noise) -> Tensor:

@@ -27,7 +27,7 @@ class Interrupted(RuntimeError):
 
     def __init__(self, signal_number: int, path: Path | None, step: int) -> None:
         self.signal_number = signal_number
-        where = f"saved in {path}; run again to go on from there" if path else "nothing was saved: no folder"
+        where = f"saved in {path}; run again to go on from there" if path else "nothing was saved"
         super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}, {where}")
 
 

@@ -101,7 +101,7 @@ class Reporter:
             for name, column in values.items():
                 for row, value in enumerate(column):
                     self._writer.add_scalar(f"{name}/{row}", value, step)
-        line = "  ".join(f"{_SHORT.get(k, k)} {_mean(v):.3f}" for k, v in values.items() if v)
+        line = "  ".join(f"{_SHORT.get(k, k)} {_mean(v)}" for k, v in values.items() if v)
         if self._bar is not None:
             self._bar.update(self._task, completed=step, line=f"{line}  {speed:.0f} steps/s")
         elif not self.quiet:
@@ -129,10 +129,10 @@ def _step_of(line: str) -> float:
         return math.inf
 
 
-def _mean(values: Sequence[float]) -> float:
-    """Mean of the finite values; NaN if there is none."""
+def _mean(values: Sequence[float]) -> str:
+    """Mean of the finite values; a dash if there is none, as where a CNP had nothing but context."""
     finite = [v for v in values if math.isfinite(v)]
-    return sum(finite) / len(finite) if finite else math.nan
+    return f"{sum(finite) / len(finite):.3f}" if finite else "–"
 
 
 def _finite(value: float) -> float | None:
