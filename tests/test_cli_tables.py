@@ -250,6 +250,33 @@ def test_an_empty_folder_takes_a_model(run, tmp_path):
     assert code == 0, err
 
 
+def test_what_is_missing_in_parquet_goes_by_what_the_model_takes_a_column_for(run, tmp_path):
+    cells = {**columns(), "code": [1, ""] * 30}
+    cells["town"] = np.where(np.arange(60) % 5 == 0, "", cells["town"])
+    cells["code"] = [f"c{code}" if code else "" for code in cells["code"]]
+    table, model = write(tmp_path / "t.csv", cells), tmp_path / "m"
+    assert fit(run, table, model, "--target", "flow", "--inputs", "a,town,code")[0] == 0
+    nulls = pl.DataFrame({"a": ["0.1", "0.2"], "town": [None, None], "code": [None, "c1"]})
+    nulls.write_parquet(tmp_path / "nulls.parquet")
+    code, out, err = run("predict", model, tmp_path / "nulls.parquet", "--out", tmp_path / "o.csv")
+    assert (code, "2 predictions" in out) == (0, True), err
+    pl.DataFrame({"a": ["0.1", None], "town": ["Ely"] * 2, "code": ["c1"] * 2}).write_parquet(
+        tmp_path / "g.parquet"
+    )
+    code, _, err = run("predict", model, tmp_path / "g.parquet", "--out", tmp_path / "o.csv")
+    assert (code, "column 'a' is empty in 1 of 2 rows" in err) == (2, True)
+    code, out, err = run(
+        "predict", model, tmp_path / "g.parquet", "--out", tmp_path / "o.csv", "--drop-missing"
+    )
+    assert (code, "1 predictions" in out) == (0, True), err
+
+
+def test_a_column_that_is_empty_is_not_worth_its_rows(run, tmp_path):
+    table = write(tmp_path / "t.csv", {**columns(), "b": [""] * 60})
+    code, _, err = fit(run, table, tmp_path / "m", "--target", "flow")
+    assert (code, "'b' is empty in 60 of 60 rows" in err, "--exclude" in err) == (2, True, True)
+
+
 def test_a_row_that_lacks_a_number_is_left_out_in_any_company(run, tmp_path):
     table, model = write(tmp_path / "t.csv", columns()), tmp_path / "m"
     assert fit(run, table, model, "--target", "flow", "--inputs", "a,town")[0] == 0

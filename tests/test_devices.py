@@ -35,5 +35,14 @@ def test_one_thread_is_for_as_long_as_it_is_asked_for():
         with one_thread():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
+        with pytest.raises(KeyError), one_thread():
+            raise KeyError
+        assert torch.get_num_threads() == 2
+        first, second = one_thread(), one_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)  # it began with one, and still knows of two
+        assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -17,7 +17,7 @@ from rich.table import Table
 from dsvnp.devices import known_device
 from dsvnp.estimators import NPClassifier, NPRegressor
 from dsvnp.estimators.base import BaseNP
-from dsvnp.estimators.columns import Array, Columns, Encoding
+from dsvnp.estimators.columns import Array, Columns, Encoding, texts_of
 from dsvnp.estimators.files import check_suffix, check_texts, read_table, write_table
 from dsvnp.estimators.plots import calibration_plot
 from dsvnp.estimators.saving import PLOT, RECORD, load
@@ -73,7 +73,7 @@ def fit(
         chosen = _chosen(inputs, exclude, targets, rows, table)
         check_texts(table, rows.select([*chosen, *targets]))
         kind = TASKS[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
-        x, keep = _without_missing(rows.select(chosen), drop_missing, table)
+        x, keep = _without_missing(rows.select(chosen), None, drop_missing, table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
         classes = (
             None if kind is NPRegressor else sorted({label for label in y.tolist() if label is not None})
@@ -113,7 +113,7 @@ def predict(
     estimator = load(model, device)
     with _spoken_warnings():
         rows = _inputs(estimator, read_table(table, texts_for(estimator)), table)
-        rows, keep = _without_missing(rows, drop_missing, table)
+        rows, keep = _without_missing(rows, estimator.encoding_, drop_missing, table)
         columns = [*_predictions(estimator, rows, coverage), estimator.ood_score(rows)]
     names = prediction_names(estimator.target_names_, getattr(estimator, "classes_", None))
     write_table(out, names, [_in_place(values, keep) for values in columns])
@@ -155,7 +155,8 @@ def evaluate(
         rows = read_table(table, texts_for(estimator))
         targets = list(estimator.target_names_)
         _check_columns(targets, rows, table, "was fitted to predict")
-        inputs, keep = _without_missing(_inputs(estimator, rows, table), drop_missing, table)
+        inputs = _inputs(estimator, rows, table)
+        inputs, keep = _without_missing(inputs, estimator.encoding_, drop_missing, table)
         outputs = outputs_of(rows.rows(keep), targets, type(estimator), table, learn=False)
         x, y = estimator._read_pair(inputs, outputs, reset=False)
     if not len(x):
@@ -245,18 +246,31 @@ def _check_columns(names: Sequence[str], rows: Columns, path: Path, what: str) -
             raise ValueError(f"{path} has no column {name!r}, which the model {what}")
 
 
-def _without_missing(rows: Columns, drop: bool, path: Path) -> tuple[Columns, Array]:
+def _without_missing(
+    rows: Columns, encoding: Encoding | None, drop: bool, path: Path
+) -> tuple[Columns, Array]:
     """The rows whose numbers are all there, and which those are; an empty text is a category.
 
-    Without `drop`, a missing number is refused.
+    Args:
+        rows: the inputs.
+        encoding: what a model takes them for; None goes by what they look like.
+        drop: leave rows out; a missing number is refused otherwise.
+        path: the file.
     """
     keep = np.ones(len(rows), dtype=bool)
-    for name, values in zip(rows.columns, rows.arrays, strict=True):
-        gone = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(rows), dtype=bool)
+    encoding = encoding or Encoding.fit(rows)
+    for name, categories in zip(encoding.names, encoding.categories, strict=True):
+        if categories is not None:
+            continue
+        values = rows[name]
+        gone = np.isnan(values) if values.dtype.kind == "f" else np.array(texts_of(values)) == ""
         if gone.any() and not drop:
+            remedy = (
+                "leave it out with --exclude" if gone.all() else "leave such rows out with --drop-missing"
+            )
             raise ValueError(
                 f"{path}: column {name!r} is empty in {gone.sum()} of {len(rows)} rows (first: "
-                f"{rows.place(int(gone.argmax()))}); fill it in, or leave such rows out with --drop-missing"
+                f"{rows.place(int(gone.argmax()))}); fill it in, or {remedy}"
             )
         keep &= ~gone
     if not keep.any():

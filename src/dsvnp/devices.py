@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+_lock = threading.Lock()
+_one_thread = {"inside": 0, "before": 0}  # how many are inside, and threads before the first of them
 
 
 def pick_device(name: str) -> torch.device:
@@ -33,11 +37,17 @@ def one_thread() -> Iterator[None]:
     """Compute with a single thread of torch inside.
 
     Steps of small networks gain nothing by a second thread, and lose much on a busy machine: threads that wait for
-    each other spin.
+    each other spin. Several may be inside at once: torch hands its number of threads on to each new one, so that only
+    the first knows what it was.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    with _lock:
+        if not _one_thread["inside"]:
+            _one_thread["before"] = torch.get_num_threads()
+        _one_thread["inside"] += 1
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _lock:
+            _one_thread["inside"] -= 1
+            torch.set_num_threads(_one_thread["before"])

@@ -50,24 +50,24 @@ def test_a_column_of_words_for_nothing_is_missing_numbers_to_a_model_that_knows_
     assert table["c"].tolist() == ["u", "v"]
 
 
-@pytest.mark.parametrize("empty", ["\n", " \n\n", ",,\n"])
-def test_empty_lines_above_the_header_do_not_count(tmp_path, empty):
-    table = read(tmp_path, empty + "a,b,c\n1,2,x\n")
-    assert table.columns == ("a", "b", "c")
+@pytest.mark.parametrize("separator", [",", ";"])
+@pytest.mark.parametrize("empty", ["\n", " \n\n", ",,\n", ";;\n", '"",""\n', "\n||\n\u00a0\n"])
+def test_empty_lines_above_the_header_do_not_count(tmp_path, empty, separator):
+    table = read(tmp_path, empty + "a\u2028a,b,c\n1,2,x\n".replace(",", separator))
+    assert table.columns == ("a\u2028a", "b", "c")
     assert table.place(0) == f"line {empty.count(chr(10)) + 2}"
 
 
-@pytest.mark.parametrize("text", ["", "\n \n", ",,\n;\n"])
+@pytest.mark.parametrize("text", ["", "\n \n", ",,\n;\n", '"",""\n', "\u00a0"])
 def test_a_file_without_a_word_is_empty(tmp_path, text):
     with pytest.raises(ValueError, match=r"t\.csv is empty; expected a header"):
         read(tmp_path, text)
 
 
-def test_a_quote_that_is_left_open_is_mentioned(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"t\.csv line \d+: field larger than .*; is a quote left open above\?"
-    ):
-        read(tmp_path, 'a,b\n1,"x\n' + "2,y\n" * 50_000)
+@pytest.mark.parametrize("rows", [3, 50_000])
+def test_a_quote_that_is_left_open_is_mentioned(tmp_path, rows):
+    with pytest.raises(ValueError, match=r"t\.csv line \d+: .*; is a quote left open there or above\?"):
+        read(tmp_path, '\na,b\n1,"x\n' + "2,y\n" * rows)
 
 
 def test_texts_that_are_asked_for_stay_as_they_are_written(tmp_path):

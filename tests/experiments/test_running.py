@@ -16,7 +16,7 @@ from rich.console import Console
 import dsvnp
 from dsvnp.experiments import EXPERIMENTS, running
 from dsvnp.experiments.base import Experiment, Measurement, UnitResult, Workplace, make_experiment
-from dsvnp.experiments.running import rows_of, run
+from dsvnp.experiments.running import comparable, joined, rows_of, run
 from dsvnp.models import MODELS, base_name
 
 ISSUE_4 = {"experiment", "preset", "device", "version", "config", "rows"}
@@ -101,7 +101,9 @@ def test_a_finished_unit_is_written_at_once(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_settings_name_what_all_runs_of_a_folder_added(tmp_path):
+def test_settings_name_what_all_runs_of_a_folder_added(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Counting, "draw", lambda self, *_: drawn.append(self.models) or [])
     for changes in (
         {"models": ("np",), "num_seeds": 2},
         {"models": ("cnp",), "first_seed": 4, "num_seeds": 1},
@@ -110,6 +112,21 @@ def test_settings_name_what_all_runs_of_a_folder_added(tmp_path):
     config = results(tmp_path)["config"]
     assert (config["models"], config["first_seed"], config["num_seeds"]) == (["cnp", "np"], 0, 5)
     assert Counting.calls == [("np", (0, 1)), ("cnp", (4,))]
+    assert drawn == [("np",), ("cnp", "np")]
+
+
+def test_settings_that_came_later_have_their_default_in_old_runs():
+    new = comparable(make_experiment(EXPERIMENTS["curves"], "smoke", variants=("wide",)))
+    old = {name: value for name, value in new.items() if name != "variants"}
+    for configs in ([new, old], [old, new]):
+        assert joined(EXPERIMENTS["curves"], configs).variants == ("paper", "wide")
+
+
+def test_variants_of_a_model_have_its_figure_of_the_paper(monkeypatch):
+    monkeypatch.setattr(Counting, "paper", {("numbers", "mc-dropout", "nll", "test-J"): (2.5, 0.5)})
+    measured = Measurement("numbers", "nll", "test-J", "nats", (1.0,))
+    for label in ("mc-dropout", "mc-dropout-wide"):
+        assert Counting().paper_figure(label, measured) == (2.5, 0.5)
 
 
 def test_a_second_run_adds_what_is_missing_without_what_the_first_left_but_its_units(tmp_path):
@@ -324,7 +341,7 @@ def test_a_preset_is_changed_by_what_is_given():
     [
         ({"num_seeds": 0}, "num_seeds must be at least 1, got 0"),
         ({"seeds_at_once": 0}, "seeds_at_once must be at least 1, got 0"),
-        ({"models": ("cnp", "np", "cnp")}, "cnp is named twice among the models"),
+        ({"models": ("cnp", "np", "cnp")}, "models names cnp twice"),
     ],
 )
 @pytest.mark.parametrize("kind", EXPERIMENTS.values(), ids=EXPERIMENTS)
@@ -344,7 +361,7 @@ def test_every_experiment_has_three_presets_that_know_their_names(kind):
 @pytest.fixture
 def own_model(monkeypatch):
     """A model of one's own, with a hyphen in its name."""
-    own = type("Own", (MODELS["np"],), {"name": "max-np"})
+    own = type("Own", (MODELS["np"],), {"name": "np-max"})
     monkeypatch.setitem(MODELS, own.name, own)
     return own.name
 

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dsvnp.data.table import Pair, known_rows
-from dsvnp.devices import pick_device
+from dsvnp.devices import one_thread, pick_device
 from dsvnp.estimators.checks import check_known, check_lengths, pair_of, pairs_of, useful
 from dsvnp.estimators.columns import answer
 from dsvnp.estimators.fitting import Part, fit_ensemble, parts_of_table, parts_of_tables
@@ -165,16 +165,17 @@ class BaseNP(RowReader, ABC):
         }
         self.recipe_: Recipe = recipe_for(rows, one_table, changes)
         reporter = Reporter(type(self).__name__, self.recipe_.num_steps, quiet=not self.verbose)
-        self.ensemble_, self.validation_ = fit_ensemble(
-            parts,
-            self.recipe_,
-            self._dim_y,
-            seed,
-            pick_device(self.device),
-            one_table,
-            self.max_context,
-            reporter,
-        )
+        with one_thread():
+            self.ensemble_, self.validation_ = fit_ensemble(
+                parts,
+                self.recipe_,
+                self._dim_y,
+                seed,
+                pick_device(self.device),
+                one_table,
+                self.max_context,
+                reporter,
+            )
         self.noise_seed_ = seed
 
     # --- answers out ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -140,8 +141,8 @@ class NPClassifier(ClassifierMixin, BaseNP):
 
 def _as_themselves(labels: NDArray[Any]) -> NDArray[Any]:
     """Numbers and truth values that were objects for the sake of a missing one; texts stay what they are."""
-    objects = labels.dtype.kind == "O" and not any(isinstance(label, str) for label in labels)
-    return np.array(labels.tolist()) if objects else labels
+    numbers = labels.dtype.kind == "O" and all(isinstance(label, Real | np.bool_) for label in labels)
+    return np.array(labels.tolist()) if numbers else labels
 
 
 def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:

@@ -137,11 +137,12 @@ def _read_text(path: Path, texts: Collection[str] | None) -> Columns:
         raise ValueError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as such"
         ) from None
-    header = next((line for line in text.splitlines() if line.strip(SEPARATORS + " ")), None)
-    if header is None:
+    lines_of_text = text.split("\n")
+    start = next((number for number, line in enumerate(lines_of_text) if _says_something(line)), None)
+    if start is None:
         raise ValueError(f"{path} is empty; expected a header with names and rows below it")
-    separator = max(SEPARATORS, key=header.count)
-    filled = _filled_rows(path, csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+    separator = max(SEPARATORS, key=lines_of_text[start].count)
+    filled = _filled_rows(path, "\n".join(lines_of_text[start:]), separator, start)
     _, names = next(filled)
     _check_header(path, names)
     rows, lines = [], []
@@ -164,15 +165,23 @@ def _read_text(path: Path, texts: Collection[str] | None) -> Columns:
     return Columns(tuple(names), tuple(arrays), lines)
 
 
-def _filled_rows(path: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
-    """The rows in which anything stands, and where they end."""
+def _says_something(line: str) -> bool:
+    """Whether a line holds more than separators, quotes and space."""
+    return any(sign not in f'{SEPARATORS}"' and not sign.isspace() for sign in line)
+
+
+def _filled_rows(path: Path, text: str, separator: str, above: int) -> Iterator[tuple[str, list[str]]]:
+    """The rows in which anything stands, and where they end, with so many lines above; quotes must be closed."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
             if any(cells):
-                yield f"line {reader.line_num}", cells
+                yield f"line {above + reader.line_num}", cells
     except csv.Error as error:
-        raise ValueError(f"{path} line {reader.line_num}: {error}; is a quote left open above?") from None
+        raise ValueError(
+            f"{path} line {above + reader.line_num}: {error}; is a quote left open there or above?"
+        ) from None
 
 
 def _with_points(columns: dict[str, Sequence[str]]) -> dict[str, Sequence[str]]:

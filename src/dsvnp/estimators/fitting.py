@@ -15,7 +15,6 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from torch import Tensor
 
 from dsvnp.data.table import ManyTables, Pair, TableTasks
-from dsvnp.devices import one_thread
 from dsvnp.estimators.correcting import CORRECTIONS, Answer
 from dsvnp.estimators.ensemble import Ensemble, Outputs, Replica, beside
 from dsvnp.estimators.recipe import Recipe
@@ -139,8 +138,7 @@ def fit_ensemble(
         rows = range(len(parts))
         return torch.stack([_held_out_error(replica(row, False), parts[row], seed) for row in rows])
 
-    with one_thread():
-        train(fleet, validation=validate, reporter=reporter)
+    train(fleet, validation=validate, reporter=reporter)
     kept = _unbroken(fleet)
     trained = [replica(row, True) for row in kept]
     parts = [parts[row] for row in kept]

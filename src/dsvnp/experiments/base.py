@@ -121,8 +121,11 @@ class Experiment(ABC):
         for name in ("num_seeds", "seeds_at_once"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if twice := [name for name in self.models if self.models.count(name) > 1]:
-            raise ValueError(f"{twice[0]} is named twice among the models; once is enough")
+        for name in self.extendable:
+            value = getattr(self, name)
+            items = value.split(",") if isinstance(value, str) else value if isinstance(value, tuple) else ()
+            if twice := [item for item in items if items.count(item) > 1]:
+                raise ValueError(f"{name} names {twice[0]} twice; once is enough")
 
     @classmethod
     @abstractmethod

@@ -123,6 +123,8 @@ class MultiOutputExperiment(Experiment):
             for name in self.strong:
                 lookup(name, vars(Strong()), "setting of the strong recipe")
             object.__setattr__(self, "strong", Strong(**self.strong))
+        if not isinstance(self.strong, Strong):
+            raise ValueError(f"strong takes settings by name, as in {{'members': 4}}, got {self.strong!r}")
         lookup(self.judged_on, JUDGED, "set to judge on")
         for name in self.datasets:
             lookup(name, PUBLISHED, "data set")

@@ -51,6 +51,7 @@ def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
                 label, tuple(seeds), result.measurements, result.extras, seconds, machine_name(place.device)
             )
             units.append(result)
+            done.update((label, seed) for seed in seeds)
             write_results(whole, units, place.out)
     figures = whole.draw(units, place.out)
     beside = "a figure" if len(figures) == 1 else f"{len(figures)} figures"
@@ -168,7 +169,8 @@ def joined(kind: type[Experiment], configs: Sequence[Mapping[str, Any]]) -> Expe
     """The experiment of the first settings, with what all of them have of those that may be added to."""
     joint = dict(configs[0])
     for name in kind.extendable:
-        default = getattr(kind, name)  # what a run has that was made before there was such a setting
+        # As JSON has it: what a run has that was made before there was such a setting.
+        default = json.loads(json.dumps(getattr(kind, name)))
         joint[name] = _joined([config.get(name, default) for config in configs], default)
     # Seeds are a span: from the first of any run to the last.
     spans = [(config.get("first_seed", 0), config["num_seeds"]) for config in configs]
