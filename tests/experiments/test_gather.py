@@ -72,6 +72,17 @@ def test_a_folder_without_a_run_is_named(runs, tmp_path):
         gather(tmp_path / "out", [*runs.values(), tmp_path / "nothing"])
 
 
+def test_a_run_whose_settings_lack_one_of_its_models_is_taken(runs, tmp_path):
+    old = tmp_path / "old"
+    old.mkdir()
+    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    record["config"]["models"] = ["cnp"]
+    (old / "units.json").write_text(json.dumps(record))
+    gather(tmp_path / "new", [old])
+    rows = json.loads((tmp_path / "new" / "results.json").read_text())["rows"]
+    assert {row["model"] for row in rows} == {"dsvnp", "gp"}
+
+
 def test_a_shared_unit_must_agree(runs, tmp_path):
     other = tmp_path / "other"
     other.mkdir()

@@ -384,6 +384,27 @@ def test_the_committed_selection_is_of_the_grid_and_gives_the_recipe(tmp_path, m
     assert trained._replace(length=length) == made.recipe_of("dsvnp-strong")
 
 
+def test_attnnps_recipe_is_the_best_of_the_committed_attempts():
+    lines = (RESULTS / "images-cifar10" / "attempts.jsonl").read_text().splitlines()
+    tried = [entry for entry in map(json.loads, lines) if entry["label"] == "attnnp-strong"]
+    best = max(tried, key=lambda entry: entry["scores"]["cifar10-held-out accuracy"])
+    made = make_experiment(ImagesExperiment, "paper", domain="cifar10", recipe="strong")
+    assert Recipe(**best["trained"])._replace(length=0.4) == made.recipe_of("attnnp-strong")
+
+
+@pytest.mark.parametrize("domain", ["mnist", "cifar10"])
+def test_committed_units_were_trained_by_the_recipes_as_they_are(domain):
+    made = make_experiment(
+        ImagesExperiment,
+        "paper",
+        domain=domain,
+        recipe="paper,strong",
+        precision="bf16" if domain == "cifar10" else "tf32",
+    )
+    units = load_units(made, RESULTS / f"images-{domain}", resume=True)  # refuses others
+    assert {unit.model for unit in units} == set(made.labels())
+
+
 def test_seeds_of_a_recipe_are_one_recipe_though_a_setting_came_later():
     def entry(accuracy, **trained):
         scores = {"mnist-held-out accuracy": accuracy, "shuffled auroc": 0.5}

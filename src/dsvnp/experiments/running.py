@@ -51,7 +51,6 @@ def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
                 label, tuple(seeds), result.measurements, result.extras, seconds, machine_name(place.device)
             )
             units.append(result)
-            done.update((label, seed) for seed in seeds)
             write_results(whole, units, place.out)
     figures = whole.draw(units, place.out)
     beside = "a figure" if len(figures) == 1 else f"{len(figures)} figures"
