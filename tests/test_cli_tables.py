@@ -275,6 +275,10 @@ def test_a_column_that_is_empty_is_not_worth_its_rows(run, tmp_path):
     table = write(tmp_path / "t.csv", {**columns(), "b": [""] * 60})
     code, _, err = fit(run, table, tmp_path / "m", "--target", "flow")
     assert (code, "'b' is empty in 60 of 60 rows" in err, "--exclude" in err) == (2, True, True)
+    assert fit(run, table, tmp_path / "m", "--target", "flow", "--exclude", "b,town")[0] == 0
+    new = write(tmp_path / "new.csv", {"a": [""], "depth": [1]})
+    code, _, err = run("predict", tmp_path / "m", new, "--out", tmp_path / "o.csv")
+    assert (code, "'a' is empty in 1 of 1 rows" in err, "--exclude" in err) == (2, True, False)
 
 
 def test_a_row_that_lacks_a_number_is_left_out_in_any_company(run, tmp_path):

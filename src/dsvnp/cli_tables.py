@@ -20,7 +20,7 @@ from dsvnp.estimators.base import BaseNP
 from dsvnp.estimators.columns import Array, Columns, Encoding, texts_of
 from dsvnp.estimators.files import check_suffix, check_texts, read_table, write_table
 from dsvnp.estimators.plots import calibration_plot
-from dsvnp.estimators.saving import PLOT, RECORD, load
+from dsvnp.estimators.saving import PLOT, load, may_hold
 from dsvnp.estimators.summary import Summary, as_text, calibration_of, errors_as_text, summarise
 from dsvnp.estimators.targets import (
     hint_of_classes,
@@ -62,7 +62,7 @@ def fit(
     """Fit a model to a table and say how well it predicts rows that it has not seen."""
     lookup(model, MODELS, "model")
     lookup(task, TASKS, "task")
-    if out.exists() and not (out / RECORD).is_file() and not (out.is_dir() and not any(out.iterdir())):
+    if not may_hold(out):
         raise ValueError(f"{out} is there and holds no model; choose another --out")
     folder = next(parent for parent in out.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
@@ -83,10 +83,8 @@ def fit(
         typer.echo(understood(Encoding.fit(x), targets, classes))
         _say_dropped(keep, drop_missing)
         typer.echo(left_out(y, targets))
-        hint = (
-            hint_of_classes(targets[0], y) if task == "auto" and y.dtype.kind == "f" and y.ndim == 1 else None
-        )
-        if hint:
+        codes = task == "auto" and kind is NPRegressor and len(targets) == 1
+        if hint := hint_of_classes(targets[0], y) if codes else None:
             typer.echo(hint)
         settings: dict[str, Any] = {"n_replicas": replicas, "max_steps": steps, "device": device}
         estimator = kind(model, **settings, random_state=seed, verbose=True)
@@ -204,13 +202,10 @@ def _names(text: str, rows: Columns, path: Path) -> list[str]:
     names = [name.strip() for name in text.split(",")] if text not in rows.columns else [text]
     for name in names:
         if name not in rows.columns:
-            alone = len(rows.columns) == 1  # probably read with the wrong separator
-            hint = (
-                " It has a single column; columns are separated by a comma, semicolon, tab or bar."
-                if alone
-                else ""
-            )
-            raise ValueError(unknown(name, rows.columns, f"column of {path}") + hint)
+            message = unknown(name, rows.columns, f"column of {path}")
+            if len(rows.columns) == 1:  # probably something else is between them
+                message += " It has a single column; columns are separated by a comma, semicolon, tab or bar."
+            raise ValueError(message)
         if names.count(name) > 1:
             raise ValueError(f"column {name!r} is named twice in {text!r}; once is enough")
     return names
@@ -253,24 +248,23 @@ def _without_missing(
 
     Args:
         rows: the inputs.
-        encoding: what a model takes them for; None goes by what they look like.
+        encoding: what a model takes them for; None, in a fit, goes by what they look like.
         drop: leave rows out; a missing number is refused otherwise.
         path: the file.
     """
     keep = np.ones(len(rows), dtype=bool)
-    encoding = encoding or Encoding.fit(rows)
-    for name, categories in zip(encoding.names, encoding.categories, strict=True):
+    taken = encoding or Encoding.fit(rows)
+    for name, categories in zip(taken.names, taken.categories, strict=True):
         if categories is not None:
             continue
         values = rows[name]
         gone = np.isnan(values) if values.dtype.kind == "f" else np.array(texts_of(values)) == ""
         if gone.any() and not drop:
-            remedy = (
-                "leave it out with --exclude" if gone.all() else "leave such rows out with --drop-missing"
-            )
+            column = gone.all() and encoding is None  # which a fit can do without
+            remedy = "the column out with --exclude" if column else "such rows out with --drop-missing"
             raise ValueError(
                 f"{path}: column {name!r} is empty in {gone.sum()} of {len(rows)} rows (first: "
-                f"{rows.place(int(gone.argmax()))}); fill it in, or {remedy}"
+                f"{rows.place(int(gone.argmax()))}); fill it in, or leave {remedy}"
             )
         keep &= ~gone
     if not keep.any():

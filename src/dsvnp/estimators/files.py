@@ -137,12 +137,12 @@ def _read_text(path: Path, texts: Collection[str] | None) -> Columns:
         raise ValueError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as such"
         ) from None
-    lines_of_text = text.split("\n")
-    start = next((number for number, line in enumerate(lines_of_text) if _says_something(line)), None)
+    written = text.split("\n")
+    start = next((number for number, line in enumerate(written) if _says_something(line)), None)
     if start is None:
         raise ValueError(f"{path} is empty; expected a header with names and rows below it")
-    separator = max(SEPARATORS, key=lines_of_text[start].count)
-    filled = _filled_rows(path, "\n".join(lines_of_text[start:]), separator, start)
+    separator = max(SEPARATORS, key=written[start].count)
+    filled = _filled_rows(path, "\n".join(written[start:]), separator, start)
     _, names = next(filled)
     _check_header(path, names)
     rows, lines = [], []
@@ -154,12 +154,11 @@ def _read_text(path: Path, texts: Collection[str] | None) -> Columns:
     if not rows:
         raise ValueError(f"{path} has a header but no row; there is nothing to read")
     columns: dict[str, Sequence[str]] = dict(zip(names, zip(*rows, strict=True), strict=True))
+    may_be_text, texts = texts is None, texts or ()
     if separator != ",":
-        columns |= _with_points({name: cells for name, cells in columns.items() if name not in (texts or ())})
+        columns |= _with_points({name: cells for name, cells in columns.items() if name not in texts})
     arrays = [
-        np.array(cells, dtype=object)
-        if name in (texts or ())
-        else _column(path, name, cells, lines, may_be_text=texts is None)
+        np.array(cells, dtype=object) if name in texts else _column(path, name, cells, lines, may_be_text)
         for name, cells in columns.items()
     ]
     return Columns(tuple(names), tuple(arrays), lines)

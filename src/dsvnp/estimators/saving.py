@@ -36,9 +36,14 @@ OWN = {RECORD, TENSORS, PLOT}  # `dsvnp fit` adds the plot
 KINDS: dict[str, type[BaseNP]] = {kind.kind: kind for kind in (NPRegressor, NPClassifier)}
 
 
+def may_hold(path: Path) -> bool:
+    """Whether an estimator may be written there: nothing is there, an empty folder, or an estimator."""
+    return not path.exists() or (path / RECORD).is_file() or (path.is_dir() and not any(path.iterdir()))
+
+
 def save(estimator: BaseNP, path: Path) -> Path:
     """Write an estimator into a new folder, or in place of an estimator that is there; files of others stay."""
-    if path.exists() and not (path / RECORD).is_file() and not (path.is_dir() and not any(path.iterdir())):
+    if not may_hold(path):
         raise FileExistsError(f"{path} is there and holds no estimator; choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".writing-{path.name}-", dir=path.parent))

@@ -37,10 +37,8 @@ def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
                         f"{run} has another {unit.model} with seed {seed}; leave one of them out"
                     )
     found = list({id(unit): unit for unit in units.values()}.values())
-    labels = [
-        *experiment.labels(),
-        *(unit.model for unit in found),
-    ]  # settings of an old run may lack a model
+    # The settings of an old run may lack a model.
+    labels = [*experiment.labels(), *(unit.model for unit in found)]
     found.sort(key=lambda unit: (labels.index(unit.model), unit.seeds))
     out.mkdir(parents=True, exist_ok=True)
     write_results(experiment, found, out)

@@ -1,8 +1,8 @@
 """One training step of a whole fleet as one function of tensors: batch, bound, gradient, Adam.
 
-Axes: R replicas, P parameters. Model code knows nothing of replicas: `vmap` adds the axis. The function draws
-no random number (noise is an argument), looks at no value, and writes its results into the state in place, so
-that it compiles without a break and can be captured as one CUDA graph.
+Axes: R replicas, P parameters. Model code knows nothing of replicas: `vmap` adds the axis, or they are handled one by
+one. The function draws no random number (noise is an argument), looks at no value, and writes its results into the
+state in place, so that it compiles without a break and can be captured as one CUDA graph.
 """
 
 from __future__ import annotations
