@@ -1,0 +1,1 @@
+"""Sources of tasks: the data sets and simulators that models learn from."""
