@@ -1,0 +1,1 @@
+"""The reproduction of the paper, and experiments beyond it."""
