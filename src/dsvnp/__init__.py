@@ -10,7 +10,7 @@ from dsvnp.predictive import Predictive
 from dsvnp.task import Task
 
 if TYPE_CHECKING:
-    from dsvnp.estimators import NPClassifier, NPRegressor
+    from dsvnp.tabular import NPClassifier, NPRegressor
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import the estimators when they are asked for: scikit-learn takes a second that models alone do not need."""
     if name in ("NPClassifier", "NPRegressor"):
-        from dsvnp import estimators
+        from dsvnp import tabular
 
-        return getattr(estimators, name)
+        return getattr(tabular, name)
     raise AttributeError(f"module 'dsvnp' has no attribute {name!r}")

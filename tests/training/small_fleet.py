@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import RowSource, TaskSource
-from dsvnp.data.curves import Curves
-from dsvnp.data.images import Images
 from dsvnp.models import Architecture, make_model
 from dsvnp.networks import VGG
+from dsvnp.paper.images.source import Images
+from dsvnp.sources.base import RowSource, TaskSource
+from dsvnp.sources.curves import Curves
 from dsvnp.training import Cluster, Fleet, Settings
 
 ARCH = Architecture(1, 1, encoder=(8,), dim_lat=8, decoder=(8,), dropout=0.5)

@@ -22,9 +22,9 @@ from small_fleet import (
     table,
 )
 
-from dsvnp.data.base import RowSource
 from dsvnp.models import MODELS, make_model
 from dsvnp.objectives import Objective
+from dsvnp.sources.base import RowSource
 from dsvnp.training import Adam, Fleet, Schedule
 from dsvnp.training.step import make_step
 

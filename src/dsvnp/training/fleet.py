@@ -20,8 +20,8 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import TaskSource
 from dsvnp.models.base import NeuralProcess
+from dsvnp.sources.base import TaskSource
 from dsvnp.training.distributed import Cluster
 from dsvnp.training.settings import Settings
 from dsvnp.training.step import TERMS, Step, StepPlan, Tensors, make_step

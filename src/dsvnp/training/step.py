@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
-from dsvnp.data.base import TaskSource
 from dsvnp.models.base import NeuralProcess, is_uniform
 from dsvnp.networks import Shape
 from dsvnp.objectives import Weights, weighted_loss
+from dsvnp.sources.base import TaskSource
 from dsvnp.task import Task
 from dsvnp.training.distributed import Cluster
 from dsvnp.training.layout import Layout

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from dsvnp.data.base import TaskSource, Tensors
+from dsvnp.sources.base import TaskSource, Tensors
 from dsvnp.task import Task
 
 
