@@ -145,7 +145,7 @@ def test_an_undivided_global_kl_equals_a_plain_loop():
 def test_dividing_by_all_points_equals_a_plain_loop():
     fleet = make_fleet("cnp", [3], curves(refresh_every=10), objective=Objective(divide_by="all"))
     model = seeded(partial(make_model, "cnp", ARCH), 3)
-    num_points = fleet.supply.example(torch.float64).mask_target.sum()
+    num_points = fleet.lanes[0].supply.example(torch.float64).mask_target.sum()
     shares, per_scored = [], []
 
     def loss(bound, step):

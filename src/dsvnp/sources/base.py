@@ -90,6 +90,21 @@ class TaskSource(ABC):
         """
 
 
+@dataclass(frozen=True)
+class Rotation:
+    """Sources that take turns, one per step: their batches may differ in shape (tables of few and of many columns).
+
+    Attributes:
+        sources: at least one, in the order of their turns; a source may be listed more than once.
+    """
+
+    sources: tuple[TaskSource, ...]
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise ValueError("a rotation needs at least one source, got none")
+
+
 class RowSource(TaskSource):
     """Tasks that are random batches of rows of one table, as Alg. 1 makes them; images are rows as well.
 
