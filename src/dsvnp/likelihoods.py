@@ -17,6 +17,9 @@ from dsvnp.networks import full_precision
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
 
+SMALLEST_SIGMA = 1e-6  # with a floor of 0: softplus(−104) is 0 in float32, whose logarithm is infinite
+
+
 class Likelihood(nn.Module, ABC):
     """p(y | raw), with raw [..., B, T, dim_raw] from the decoder and y [B, T, dim_y]."""
 
@@ -54,7 +57,7 @@ class Gaussian(Likelihood):
 
     Args:
         dim_y: number of outputs.
-        floor: smallest σ, in the units of y.
+        floor: smallest σ, in the units of y; 0 stands for a millionth, for a logarithm that is finite.
     """
 
     def __init__(self, dim_y: int, floor: float = 0.1) -> None:
@@ -68,7 +71,8 @@ class Gaussian(Likelihood):
     def components(self, raw: Tensor) -> tuple[Tensor, ...]:
         """μ and σ."""
         mean, raw_scale = full_precision(raw).chunk(2, dim=-1)
-        return mean, self.floor + (1 - self.floor) * F.softplus(raw_scale)
+        floor = max(self.floor, SMALLEST_SIGMA)
+        return mean, floor + (1 - floor) * F.softplus(raw_scale)
 
     def encode(self, y: Tensor, dtype: torch.dtype) -> Tensor:
         """y itself, with zero for a missing value."""
