@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dsvnp.models import MODELS, Architecture, NeuralProcess, make_model
+from dsvnp.models import MODELS, Architecture, NeuralProcess, Transformer, make_model
 from dsvnp.objectives import Bound, Objective
 from dsvnp.predictive import Predictive
 from dsvnp.task import Task
@@ -24,6 +24,7 @@ __all__ = [
     "Objective",
     "Predictive",
     "Task",
+    "Transformer",
     "make_model",
 ]
 

@@ -1,10 +1,10 @@
-"""Architecture: the sizes of App. E in one flat, JSON-friendly record, and parts made from it."""
+"""Architecture: the sizes of App. E in one JSON-friendly record, and parts made from it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from torch import nn
@@ -17,6 +17,7 @@ from dsvnp.likelihoods import (
     Likelihood,
     LowRankGaussian,
 )
+from dsvnp.models.transformer import Transformer
 from dsvnp.naming import lookup, unknown
 from dsvnp.networks import MLP, VGG, VGG19, LeNet
 
@@ -54,7 +55,8 @@ class Architecture:
         separate_encoders: give p(z_G) an encoder and head of its own instead of q(z_G)'s.
         posterior: "target" for q(z_G | T), or "context" for the reading under Eq. 15, q(z_G | C).
         score_context: whether the objective is about the context's points as well; None is each model's own way, which
-            is yes for all but CNP. No suits contexts that are chosen for a target.
+            is no for CNP and the transformers and yes for all others. No suits contexts that are chosen for a target.
+        transformer: sizes of the transformer of TNP and DSVTNP, whose head has the hidden sizes of `decoder`.
     """
 
     dim_x: int
@@ -82,6 +84,7 @@ class Architecture:
     score_context: bool | None = None
     num_components: int = 20
     rank: int = 2
+    transformer: Transformer = field(default_factory=Transformer)
 
     def __post_init__(self) -> None:
         for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank"):
@@ -105,11 +108,13 @@ class Architecture:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:
         """Make an architecture from parsed JSON; an unknown key is refused with a suggestion."""
-        known = [field.name for field in fields(cls)]
+        known = [each.name for each in fields(cls)]
         for key in values:
             if key not in known:
                 raise ValueError(unknown(key, known, "architecture setting"))
         settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        if isinstance(sizes := settings.get("transformer"), dict):
+            settings["transformer"] = Transformer.from_dict(sizes)
         return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
