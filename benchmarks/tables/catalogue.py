@@ -97,9 +97,7 @@ def read_catalogue(path: Path = PATH) -> list[Entry]:
 
 def entries(kind: Kind | None = None, part: Part | None = None) -> list[Entry]:
     """Entries of a kind and of a part; all of them by default."""
-    return [
-        entry for entry in read_catalogue() if kind in (None, entry.kind) and part in (None, entry.part)
-    ]
+    return [entry for entry in read_catalogue() if kind in (None, entry.kind) and part in (None, entry.part)]
 
 
 def entry_of(name: str) -> Entry:
