@@ -1,1 +1,1 @@
-"""Sources of tasks: the data sets and simulators that models learn from."""
+"""Sources of tasks: the data sets and simulators of the experiments."""

@@ -24,8 +24,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import TaskSource, Tensors, take_batch
 from dsvnp.networks import Shape
+from dsvnp.sources.base import TaskSource, Tensors, take_batch
 from dsvnp.task import Task
 
 JITTER = 1e-9  # times s², on the diagonal: an RBF matrix of 50 points is singular even in float64

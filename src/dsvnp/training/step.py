@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
-from dsvnp.data.base import TaskSource
 from dsvnp.models.base import NeuralProcess, is_uniform
 from dsvnp.networks import Shape
 from dsvnp.objectives import Weights, weighted_loss
+from dsvnp.sources.base import TaskSource
 from dsvnp.task import Task
 from dsvnp.training.distributed import Cluster
 from dsvnp.training.layout import Layout
@@ -65,6 +65,7 @@ class StepPlan:
     uniform: NoiseLayout
     cluster: Cluster
     static_per_replica: bool
+    every: int = 1  # sources that take turns: each sees every such step
 
     @classmethod
     def make(
@@ -75,6 +76,7 @@ class StepPlan:
         settings: Settings,
         cluster: Cluster,
         static_per_replica: bool,
+        every: int = 1,
     ) -> StepPlan:
         """Work out which random numbers a step needs from a batch like those to come."""
         objective = settings.objective
@@ -92,6 +94,7 @@ class StepPlan:
             NoiseLayout({**source.uniform_shapes(), **dropout}),
             cluster,
             static_per_replica,
+            every,
         )
 
 
@@ -166,7 +169,7 @@ def _make_loss(plan: StepPlan) -> Callable[..., tuple[Tensor, Further]]:
         step: Tensor,
     ) -> tuple[Tensor, Further]:
         uniforms = plan.uniform.cut(uniform)
-        task = plan.source.batch({**static, **pool}, uniforms, step)
+        task = plan.source.batch({**static, **pool}, uniforms, step // plan.every)
         noise = plan.normal.cut(normal) | {name: u for name, u in uniforms.items() if is_uniform(name)}
         scored, tasks = model.counted(task).sum(), task.num_tasks  # of the joint batch
         points = (task.mask_target.sum() if objective.divide_by == "all" else scored).clamp(min=1)

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import Tensors
 from dsvnp.gaussian import gaussian_log_prob
 from dsvnp.paper.ambiguity.densities import equal_mixture, gauss_legendre, in_chunks
 from dsvnp.paper.ambiguity.problem import Points, Problem
+from dsvnp.sources.base import Tensors
 from dsvnp.sources.gp import Range, uniform_inputs
 
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import Tensors
-from dsvnp.data.cartpole_physics import TEST_ENVIRONMENTS, TRAIN_ENVIRONMENTS, CartPole, euler_step, rollout
 from dsvnp.gaussian import gaussian_log_prob
 from dsvnp.paper.ambiguity.densities import shared_direction
 from dsvnp.paper.ambiguity.problem import Points, Problem
+from dsvnp.paper.cartpole.physics import TEST_ENVIRONMENTS, TRAIN_ENVIRONMENTS, CartPole, euler_step, rollout
+from dsvnp.sources.base import Tensors
 
 
 @dataclass(frozen=True)

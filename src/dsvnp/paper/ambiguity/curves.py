@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import Tensors
 from dsvnp.gaussian import gaussian_log_prob
 from dsvnp.paper.ambiguity.densities import contaminated, equal_mixture, shared_direction
 from dsvnp.paper.ambiguity.problem import Points, Problem
+from dsvnp.sources.base import Tensors
 from dsvnp.sources.gp import GPPrior, uniform_inputs
 
 INTERVAL = (-2.0, 2.0)

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import TaskSource, Tensors, check_context, first_points, take_batch
 from dsvnp.networks import Shape
 from dsvnp.paper.ambiguity.densities import diagonal_gaussian, full_gaussian
+from dsvnp.sources.base import TaskSource, Tensors, check_context, first_points, take_batch
 from dsvnp.task import Task
 
 NUM_POINTS = 50

@@ -1,1 +1,0 @@
-"""Sources of tasks: the data sets and simulators of the experiments."""
