@@ -16,6 +16,7 @@ from dsvnp.likelihoods import (
     GaussianMixture,
     Likelihood,
     LowRankGaussian,
+    NumberOrClass,
 )
 from dsvnp.models.transformer import Transformer
 from dsvnp.naming import lookup, unknown
@@ -30,7 +31,7 @@ class Architecture:
         dim_x: number of inputs; for images the number of pixels, channels × height × width.
         dim_y: number of outputs, or of classes.
         likelihood: "gaussian" (learned σ), "mixture" (of Gaussians, shared by all outputs), "low-rank" (a Gaussian over
-            all outputs), "squared-error" or "categorical".
+            all outputs), "squared-error", "categorical", or "number-or-class" (with `dim_y` classes).
         num_components: components of a "mixture".
         rank: columns of the covariance factor of a "low-rank" Gaussian.
         embed_x: "none", "mlp", "lenet" or "vgg": how inputs are embedded before anything else.
@@ -57,6 +58,9 @@ class Architecture:
         score_context: whether the objective is about the context's points as well; None is each model's own way, which
             is no for CNP and the transformers and yes for all others. No suits contexts that are chosen for a target.
         transformer: sizes of the transformer of TNP and DSVTNP, whose head has the hidden sizes of `decoder`.
+        cells: sizes of TabTNP's layers among the cells of a table, before those among its rows (`transformer`).
+        coded_x: whether the second half of x says of each value of the first half what it is, as TabTNP reads tables:
+            0 observed, 1 missing, −1 in a column that is not used.
     """
 
     dim_x: int
@@ -85,6 +89,8 @@ class Architecture:
     num_components: int = 20
     rank: int = 2
     transformer: Transformer = field(default_factory=Transformer)
+    cells: Transformer = field(default_factory=lambda: Transformer(num_layers=2))
+    coded_x: bool = False
 
     def __post_init__(self) -> None:
         for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank"):
@@ -113,8 +119,9 @@ class Architecture:
             if key not in known:
                 raise ValueError(unknown(key, known, "architecture setting"))
         settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-        if isinstance(sizes := settings.get("transformer"), dict):
-            settings["transformer"] = Transformer.from_dict(sizes)
+        for name in ("transformer", "cells"):
+            if isinstance(sizes := settings.get(name), dict):
+                settings[name] = Transformer.from_dict(sizes)
         return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,6 +138,7 @@ def make_likelihood(arch: Architecture) -> Likelihood:
         "low-rank": lambda: LowRankGaussian(arch.dim_y, arch.rank, *sigma),
         "squared-error": lambda: FixedGaussian(arch.dim_y),
         "categorical": lambda: Categorical(arch.dim_y),
+        "number-or-class": lambda: NumberOrClass(arch.dim_y, GaussianMixture(1, arch.num_components, *sigma)),
     }
     return lookup(arch.likelihood, kinds, "likelihood")()
 

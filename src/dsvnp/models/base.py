@@ -175,6 +175,10 @@ class NeuralProcess(nn.Module, ABC):
         """The objective, so that `torch.func.functional_call` reaches it."""
         return self.objective(task, *args, **kwargs)
 
+    def takes(self, dim_x: int) -> bool:
+        """Whether inputs with so many features can be read; most networks take exactly what they were made for."""
+        return dim_x == self.arch.dim_x
+
     @final
     def counted(self, task: Task) -> Tensor:
         """Which target points the objective is about, [B, T]; needs no forward pass."""
@@ -202,7 +206,7 @@ class NeuralProcess(nn.Module, ABC):
         for name, value in (("num_global", num_global), ("num_local", num_local)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}; one draw is the least")
-        if task.x_target.shape[-1] != self.arch.dim_x:
+        if not self.takes(task.x_target.shape[-1]):
             raise ValueError(
                 f"x has {task.x_target.shape[-1]} features but the model was made for {self.arch.dim_x}; "
                 "pass the inputs it was trained on"

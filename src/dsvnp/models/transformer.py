@@ -39,6 +39,8 @@ class Transformer:
         embedder: hidden sizes of the network that makes a token of a point.
         equivariant: compare inputs by their differences only, so that a shift of all inputs changes no prediction.
         relative: hidden size of the network that turns such differences into scores.
+        fused: use torch's fused attention in training too, as prediction always does. It takes less memory and time on
+            long sets, but `vmap` has no rule for its gradient: replicas must be handled singly.
     """
 
     width: int = 64
@@ -48,6 +50,7 @@ class Transformer:
     embedder: tuple[int, ...] = (64, 64, 64)
     equivariant: bool = False
     relative: int = 32
+    fused: bool = False
 
     def __post_init__(self) -> None:
         for name in ("width", "num_layers", "num_heads", "feedforward", "relative"):
@@ -109,7 +112,7 @@ class Layer(nn.Module):
     def __init__(self, settings: Transformer, dim_x: int = 1) -> None:
         super().__init__()
         width = settings.width
-        self.num_heads = settings.num_heads
+        self.num_heads, self.fused = settings.num_heads, settings.fused and not settings.equivariant
         self.norm_attention, self.norm_forward = nn.LayerNorm(width), nn.LayerNorm(width)
         self.project = nn.Linear(width, 3 * width)  # queries, keys, values
         self.mix = nn.Linear(width, width)
@@ -151,7 +154,7 @@ class Layer(nn.Module):
         )
 
     def _update(self, h: Tensor, queries: Tensor, x: Tensor, slots: Slots) -> Tensor:
-        heads = attend_to(queries, x, slots, self.relative)
+        heads = attend_to(queries, x, slots, self.relative, self.fused)
         h = h + self.mix(heads.transpose(-2, -3).flatten(-2))  # [..., heads, T, d] -> [..., T, W]
         return h + self.contract(F.gelu(self.expand(self.norm_forward(h))))
 
@@ -185,14 +188,16 @@ class Trunk(nn.Module):
         return self.norm(h)
 
 
-def attend_to(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
+def attend_to(
+    queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None, fused: bool = False
+) -> Tensor:
     """Attention of queries [..., heads, T, d] at x [..., T, D] to the slots; zeros where none is filled.
 
     Without gradients a bounded number of queries at a time; with them all at once, since what a piece computes would be
     kept for the backward pass anyway.
     """
     if torch.is_grad_enabled():
-        return _written_out(queries, x, slots, relative)
+        return (_fused if fused else _written_out)(queries, x, slots, relative)
     tasks, slots_each = math.prod(queries.shape[:-3]), slots.keys.shape[-2]
     if relative is None:
         attend, at_once = _fused, PAIRS_FUSED // max(1, tasks * slots_each * queries.shape[-3])
@@ -217,9 +222,11 @@ def _fused(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) 
 
     Some kernels give NaN for a set without a filled slot. There all slots are seen, and their values are zero.
     """
-    mask = slots.mask.unsqueeze(-2).unsqueeze(-1)  # [..., 1, N, 1]
-    seen = (mask | ~mask.any(-2, keepdim=True)).transpose(-1, -2)  # [..., 1, 1, N]
-    keys, values = torch.where(mask, slots.keys, 0.0), torch.where(mask, slots.values, 0.0)
     if not slots.keys.shape[-2]:
         return torch.zeros_like(queries)
-    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
+    mask = slots.mask.expand(*queries.shape[:-3], -1).unsqueeze(-2).unsqueeze(-1)  # [..., 1, N, 1]
+    seen = (mask | ~mask.any(-2, keepdim=True)).transpose(-1, -2)  # [..., 1, 1, N]
+    keys, values = torch.where(mask, slots.keys, 0.0), torch.where(mask, slots.values, 0.0)
+    # The kernels take one axis of sets: [..., heads, T, d] -> [sets, heads, T, d].
+    q, k, v, some = (part.flatten(0, -4) if part.ndim > 3 else part for part in (queries, keys, values, seen))
+    return F.scaled_dot_product_attention(q, k, v, some).view(queries.shape)

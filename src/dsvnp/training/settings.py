@@ -95,10 +95,10 @@ class Settings:
     def outcome(self) -> dict[str, Any]:
         """The settings that decide what comes out, which a resumed run must share with the first.
 
-        A run at a constant learning rate may be prolonged, so that its length is not among them.
+        A run whose learning rate does not yet depend on its length may be prolonged: that is not among them.
         """
         others = ["log_every", "checkpoint_every", "keep", "compile", "capture"]
-        if self.schedule.kind == "constant":
+        if self.schedule.open_ended:
             others.append("num_steps")
         return {name: value for name, value in self.to_dict().items() if name not in others}
 
