@@ -16,7 +16,6 @@ from dsvnp.gaussian import gaussian_log_prob
 from dsvnp.networks import full_precision
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
-
 SMALLEST_SIGMA = 1e-6  # with a floor of 0: softplus(−104) is 0 in float32, whose logarithm is infinite
 
 

@@ -15,7 +15,9 @@ from dsvnp import MODELS, Architecture, NeuralProcess, Task, Transformer, make_m
 
 TRANSFORMER = Transformer(width=4, num_layers=2, num_heads=2, feedforward=6, embedder=(5,))
 ARCHITECTURES = {
-    "gaussian": Architecture(2, 2, encoder=(6,), dim_lat=4, decoder=(5,), dropout=0.3, transformer=TRANSFORMER),
+    "gaussian": Architecture(
+        2, 2, encoder=(6,), dim_lat=4, decoder=(5,), dropout=0.3, transformer=TRANSFORMER
+    ),
     "squared-error": Architecture(
         2,
         2,
@@ -30,7 +32,15 @@ ARCHITECTURES = {
         transformer=TRANSFORMER,
     ),
     "categorical": Architecture(
-        2, 3, "categorical", dim_laty=3, encoder=(6,), dim_lat=4, decoder=(5,), dropout=0.3, transformer=TRANSFORMER
+        2,
+        3,
+        "categorical",
+        dim_laty=3,
+        encoder=(6,),
+        dim_lat=4,
+        decoder=(5,),
+        dropout=0.3,
+        transformer=TRANSFORMER,
     ),
 }
 
