@@ -67,7 +67,9 @@ def gelu(value: np.ndarray) -> np.ndarray:
 
 def naive_scores(layer, query: np.ndarray, key: np.ndarray, gap: np.ndarray) -> np.ndarray:
     """One score per head."""
-    scores = np.array([q @ k for q, k in zip(np.split(query, 2), np.split(key, 2), strict=True)]) / math.sqrt(3)
+    scores = np.array([q @ k for q, k in zip(np.split(query, 2), np.split(key, 2), strict=True)]) / math.sqrt(
+        3
+    )
     if layer.relative is not None:
         w_scores, w_gap = (w.detach().numpy() for w in layer.relative.first.weights)
         h = w_scores @ scores + w_gap @ (gap / (1 + abs(gap))) + layer.relative.first.bias.detach().numpy()
