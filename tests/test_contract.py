@@ -466,7 +466,7 @@ def test_the_bound_is_the_mean_over_draws_summed_over_the_points_that_count(mode
 
 
 def test_cnp_and_the_transformers_alone_leave_the_context_out_of_their_objective():
-    assert [name for name, model in MODELS.items() if not model.scores_context] == ["cnp", "tnp"]
+    assert [name for name, model in MODELS.items() if not model.scores_context] == ["cnp", "tnp", "dsvtnp"]
 
 
 def test_every_target_of_a_task_without_flags_counts(model, task):
@@ -478,10 +478,11 @@ def test_the_draws_of_a_pass_keep_their_axes(model, kind):
     draws = model.draws(task, fixed_noise(model, task, shared=False))
     shapes = model.noise_shapes(3, 7, K, S, shared=False)
     k, s = K if shapes else 1, S if "local" in shapes else 1
+    local = 4 if model.name == "dsvtnp" else 8
     assert draws.log_likelihood.shape == (k, s, 3, 7)
     expected = {
         "q_global": (3, 8), "p_global": (3, 8), "z_global": (k, 3, 8),
-        "q_local": (k, 3, 7, 8), "p_local": (k, 3, 7, 8), "z_local": (k, s, 3, 7, 8),
+        "q_local": (k, 3, 7, local), "p_local": (k, 3, 7, local), "z_local": (k, s, 3, 7, local),
     }  # fmt: skip
     for field, shape in expected.items():
         value = getattr(draws, field)

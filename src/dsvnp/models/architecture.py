@@ -42,9 +42,11 @@ class Architecture:
         dim_laty: size of the embedded y; None reads y as it is.
         encoder: hidden sizes of [x, y] → dim_lat.
         dim_lat: size of representations and of each latent variable.
+        dim_local: size of each local latent z_* of DSVTNP; None is 4.
         decoder: hidden sizes of [x, latents] → y.
         aggregator: name of the permutation-invariant mean over the context.
         num_heads: heads of AttnNP's cross-attention; 1 is plain dot-product attention.
+        self_attention: layers of self-attention among the context before AttnNP's cross-attention (Sec. 2.2).
         attend_self: whether, in training, a context point of AttnNP attends to itself as well, as in the code that the
             paper follows. Its own label is then among what it reads; a target's never is. In prediction every target
             sees all of the context.
@@ -74,9 +76,11 @@ class Architecture:
     dim_laty: int | None = None
     encoder: tuple[int, ...] = (32, 32)
     dim_lat: int = 128
+    dim_local: int | None = None
     decoder: tuple[int, ...] = (128,)
     aggregator: str = "mean"
     num_heads: int = 1
+    self_attention: int = 0
     attend_self: bool = True
     latent_hidden: tuple[int, ...] = ()
     latent_scale: str = "bounded"
@@ -98,6 +102,15 @@ class Architecture:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
+        if self.dim_local is not None and self.dim_local < 1:
+            raise ValueError(f"dim_local must be at least 1, got {self.dim_local}; None is the model's own")
+        if self.self_attention < 0:
+            raise ValueError(f"self_attention must not be negative, got {self.self_attention}; 0 is none")
+        if self.self_attention and not self.attend_self:
+            raise ValueError(
+                "attend_self=False keeps a point's own label from it, which self-attention would pass on through other "
+                f"points; got self_attention={self.self_attention}, use 0 or attend_self=True"
+            )
         for name in ("embed_x_hidden", "encoder", "latent_hidden", "decoder"):
             if any(size < 1 for size in getattr(self, name)):
                 raise ValueError(f"{name} must hold sizes of at least 1, got {getattr(self, name)}")

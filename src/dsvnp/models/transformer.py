@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dsvnp.aggregators import average
 from dsvnp.naming import unknown
-from dsvnp.networks import MLP
+from dsvnp.networks import ConcatLinear
 
 PAIRS_WRITTEN_OUT = (
     2**25
@@ -93,12 +93,13 @@ class Relative(nn.Module):
     def __init__(self, dim_x: int, num_heads: int, hidden: int) -> None:
         super().__init__()
         self.hidden = hidden
-        self.net = MLP([num_heads, dim_x], [hidden], num_heads)
+        self.first = ConcatLinear([num_heads, dim_x], hidden)
+        self.last = nn.Linear(hidden, num_heads, bias=False)  # a constant would change no softmax
 
     def forward(self, scores: Tensor, x_queries: Tensor, x_slots: Tensor) -> Tensor:
         gap = x_queries.unsqueeze(-2) - x_slots.unsqueeze(-3)  # [..., T, N, D]
-        change: Tensor = self.net(scores.movedim(-3, -1), gap / (1 + gap.abs()))  # [..., T, N, heads]
-        return scores + change.movedim(-1, -3)
+        h = F.relu(self.first(scores.movedim(-3, -1), gap / (1 + gap.abs())))  # [..., T, N, hidden]
+        return scores + self.last(h).movedim(-1, -3)
 
 
 class Layer(nn.Module):
