@@ -180,6 +180,11 @@ class NeuralProcess(nn.Module, ABC):
         return dim_x == self.arch.dim_x
 
     @final
+    def regions(self) -> list[nn.Module]:
+        """The parts of which a network has many alike: compiled once each, they serve all (`Settings.compile`)."""
+        return [part for part in self.modules() if getattr(part, "is_region", False)]
+
+    @final
     def counted(self, task: Task) -> Tensor:
         """Which target points the objective is about, [B, T]; needs no forward pass."""
         own = self.arch.score_context

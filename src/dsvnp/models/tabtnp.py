@@ -13,6 +13,7 @@ except through the context.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple, cast, final
 
 import torch
@@ -55,7 +56,8 @@ class Cells(nn.Module):
         self.name = nn.Linear(DIM_CODE, width, bias=False)
         self.output = nn.Linear(dim_y, width)
         self.unknown = nn.Parameter(torch.randn(width) / math.sqrt(width))
-        self.in_row = cast("list[Layer]", nn.ModuleList(Layer(settings) for _ in range(settings.num_layers)))
+        short = replace(settings, fused=False)  # a row has few cells: torch's kernels are made for long sets
+        self.in_row = cast("list[Layer]", nn.ModuleList(Layer(short) for _ in range(settings.num_layers)))
         self.in_column = cast(
             "list[Layer]", nn.ModuleList(Layer(settings) for _ in range(settings.num_layers))
         )
@@ -83,10 +85,10 @@ class Cells(nn.Module):
         there = torch.cat([used, torch.ones_like(used[:, :1])], dim=-1)[:, None]  # [B, 1, D+1]
         slots = []
         for number, (row, column) in enumerate(zip(self.in_row, self.in_column, strict=True)):
-            h, _ = row.among(h, h, there.expand(h.shape[:-1]))
+            h, _ = row(h, h, there.expand(h.shape[:-1]))
             down = h.transpose(1, 2)  # [B, D+1, T, W]
             if memory is None:
-                down, found = column.among(down, down, seen[:, None])
+                down, found = column(down, down, seen[:, None])
                 slots.append(found)
             else:
                 down = column.onto(down, down, memory[number])

@@ -110,6 +110,8 @@ class Layer(nn.Module):
         dim_x: number of inputs, whose differences an equivariant layer reads.
     """
 
+    is_region = True  # one of many alike, worth compiling by itself
+
     def __init__(self, settings: Transformer, dim_x: int = 1) -> None:
         super().__init__()
         width = settings.width
@@ -133,7 +135,7 @@ class Layer(nn.Module):
             for linear in (self.mix, self.contract):
                 linear.weight.div_(math.sqrt(2 * num_layers))
 
-    def among(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, Slots]:
+    def forward(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, Slots]:
         """Let all tokens [..., T, W] attend to those under the mask; also return what was attended to."""
         queries, keys, values = self._heads(h, 0, 3)
         slots = Slots(keys, values, x, mask)
@@ -178,7 +180,7 @@ class Trunk(nn.Module):
         """Pass tokens [..., T, W] that attend to those under the mask; also return the slots of each layer."""
         memory = []
         for layer in self.layers:
-            h, slots = layer.among(h, x, mask)
+            h, slots = layer(h, x, mask)
             memory.append(slots)
         return self.norm(h), memory
 
@@ -221,13 +223,13 @@ def _written_out(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | 
 def _fused(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
     """By torch's kernels, for prediction: they need not hold a number for each pair of query and slot.
 
-    Some kernels give NaN for a set without a filled slot. There all slots are seen, and their values are zero.
+    Some kernels give NaN for a set without a filled slot. There all slots are seen, and the answer is put to zero.
     """
     if not slots.keys.shape[-2]:
         return torch.zeros_like(queries)
-    mask = slots.mask.expand(*queries.shape[:-3], -1).unsqueeze(-2).unsqueeze(-1)  # [..., 1, N, 1]
-    seen = (mask | ~mask.any(-2, keepdim=True)).transpose(-1, -2)  # [..., 1, 1, N]
-    keys, values = torch.where(mask, slots.keys, 0.0), torch.where(mask, slots.values, 0.0)
+    mask = slots.mask.expand(*queries.shape[:-3], -1)[..., None, None, :]  # [..., 1, 1, N]
+    filled = mask.any(-1, keepdim=True)
     # The kernels take one axis of sets: [..., heads, T, d] -> [sets, heads, T, d].
-    q, k, v, some = (part.flatten(0, -4) if part.ndim > 3 else part for part in (queries, keys, values, seen))
-    return F.scaled_dot_product_attention(q, k, v, some).view(queries.shape)
+    parts = (queries, slots.keys, slots.values, mask | ~filled)
+    q, k, v, seen = (part.flatten(0, -4) if part.ndim > 3 else part for part in parts)
+    return torch.where(filled, F.scaled_dot_product_attention(q, k, v, seen).view(queries.shape), 0.0)

@@ -45,6 +45,7 @@ class PretrainingRecipe:
             optimizer=Adam("adamw", beta2=0.98, weight_decay=0.01, clip_norm=1.0),
             schedule=Schedule("trapezoid", warmup=self.warmup, decay=self.decay),
             precision=precision,
+            compile="regions" if precision == "bf16" else None,
             log_every=500,
             checkpoint_every=5000,
         )
