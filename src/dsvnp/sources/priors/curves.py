@@ -26,7 +26,7 @@ from dsvnp.sources.priors.shapes import SHAPES
 from dsvnp.sources.priors.spectra import DIMENSIONS, FEATURES, draw_kernels, draw_process
 from dsvnp.task import Task
 
-CHUNK_ENTRIES = 2**25  # features that are computed at once: 128 MiB
+CHUNK_ENTRIES = 2**26  # features that are computed at once: 256 MiB, and twice that while they are
 CLIP_OUTPUT = 15.0  # standard deviations of the context
 CLIP_INPUT = 15.0  # far away stays far away: an extrapolation must know how far it goes
 

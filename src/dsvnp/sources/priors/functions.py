@@ -66,7 +66,8 @@ def draw_relevance(random: Random, used: Tensor) -> Tensor:
     tables, columns = used.shape
     number = used.sum(1, keepdim=True)
     share = random.uniform(tables, 1)
-    relevant = torch.where(random.chance(0.25, tables, 1), number, (number ** (1 - share)).ceil().long())
+    some = ((number + 1) ** (1 - share)).long()  # nearly log-uniform in 1 … number
+    relevant = torch.where(random.chance(0.25, tables, 1), number, some)
     score = torch.where(used, random.uniform(tables, columns), -1.0)
     rank = score.argsort(-1, descending=True).argsort(-1)
     spread = random.uniform(tables, 1, high=1.2)
