@@ -74,7 +74,7 @@ def page(rows: int, title: str) -> tuple[Figure, np.ndarray]:
     figure.subplots_adjust(left=0.14, right=0.99, bottom=0.01, top=1 - 0.5 / rows, wspace=0.05, hspace=0.06)
     for panel in axes.flat:
         panel.set(xticks=[], yticks=[])
-    figure.suptitle(title)
+    figure.suptitle(title, y=1 - 0.15 / rows)
     return figure, axes
 
 
