@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 import torch
-from dsvnp.data.base import TaskSource, first_points, take_batch
 from torch import Tensor
 
 from dsvnp import Architecture, Objective, Task, Transformer, make_model
 from dsvnp.objectives import importance_weighted
+from dsvnp.sources.base import TaskSource, first_points, take_batch
 from dsvnp.training import Fleet, Settings
 
 SIZES = Transformer(width=8, num_layers=2, num_heads=2, feedforward=12, embedder=(8,))

@@ -10,10 +10,10 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from dsvnp.data.curves import Curves, curve_tasks
 from torch import nn
 
 from dsvnp import Architecture, NeuralProcess, Task, Transformer, make_model
+from dsvnp.sources.curves import Curves, curve_tasks
 from dsvnp.training import Fleet, Settings
 
 SIZES = Transformer(width=6, num_layers=2, num_heads=2, feedforward=7, embedder=(5,))

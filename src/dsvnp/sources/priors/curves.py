@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import TaskSource, Tensors, take_batch
 from dsvnp.networks import Shape
+from dsvnp.sources.base import TaskSource, Tensors, take_batch
 from dsvnp.sources.priors.noise import add_outliers, draw_noise
 from dsvnp.sources.priors.randomness import Random, unit
 from dsvnp.sources.priors.scaling import context_sizes, output_scale, standardise
