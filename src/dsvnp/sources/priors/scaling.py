@@ -62,11 +62,12 @@ def soft_clip(values: Tensor, clip: float) -> Tensor:
     return torch.where(size > clip, values.sign() * (clip + torch.log1p((size - clip).clamp(min=0))), values)
 
 
-def context_sizes(uniform: Tensor, smallest: int, largest: int) -> Tensor:
+def context_sizes(uniform: Tensor, smallest: int, largest: Tensor | int) -> Tensor:
     """Sizes smallest … largest, nearly log-uniform; the largest itself in a tenth of the cases."""
+    top = torch.zeros_like(uniform) + largest  # a captured graph takes no number from the host
     share = (uniform / 0.9).clamp(max=1) ** 0.75  # somewhat more large contexts than log-uniform has
-    sizes = smallest * (max(1.0, largest / smallest) ** share)
-    return (sizes + 1e-3).clamp(max=largest).long()  # rounding must not turn the largest into one less
+    sizes = smallest * (top / smallest).clamp(min=1) ** share
+    return torch.minimum(sizes + 1e-3, top).long()  # rounding must not turn the largest into one less
 
 
 def seen_classes(labels: Tensor, in_context: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
