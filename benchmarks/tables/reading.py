@@ -107,7 +107,9 @@ def whole(entry: Entry) -> Table:
     gone = {entry.target, *entry.drop, *(name for name, _ in entry.where)}
     missing = sorted(gone - set(frame.columns))
     if missing:
-        raise KeyError(f"{entry.name} has no column {', '.join(missing)}; correct the entry in catalogue.json")
+        raise KeyError(
+            f"{entry.name} has no column {', '.join(missing)}; correct the entry in catalogue.json"
+        )
     frame = frame.drop(columns=list(gone))
     frame = frame.loc[:, frame.nunique() > 1]
     x, categorical = encode(frame, entry.categorical)
@@ -221,16 +223,18 @@ def measured(entry: Entry) -> Entry:
     table = whole(entry)
     rows, columns = table.x.shape
     if not (LEAST_ROWS <= rows <= MOST_ROWS and columns >= LEAST_INPUTS):
-        raise ValueError(f"{entry.name} has {rows} rows and {columns} inputs; the rules of the list forbid it")
-    return replace(
-        entry, rows=rows, columns=columns, classes=table.num_classes, checksum=checksum(table)
-    )
+        raise ValueError(
+            f"{entry.name} has {rows} rows and {columns} inputs; the rules of the list forbid it"
+        )
+    return replace(entry, rows=rows, columns=columns, classes=table.num_classes, checksum=checksum(table))
 
 
 def checksum(table: Table) -> str:
     """SHA-256 of inputs, target and mask; single precision, so that another platform's logarithm gives the same."""
     found = hashlib.sha256()
-    x = np.where(np.isnan(table.x), np.float32(np.nan), table.x.astype(np.float32))  # one NaN of the many there are
+    x = np.where(
+        np.isnan(table.x), np.float32(np.nan), table.x.astype(np.float32)
+    )  # one NaN of the many there are
     for array in (x.astype(np.float32), table.y.astype(np.float32), table.categorical):
         found.update(str(array.shape).encode())
         found.update(np.ascontiguousarray(array).tobytes())
