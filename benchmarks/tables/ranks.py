@@ -72,5 +72,5 @@ def draw(axes: Any, names: list[str], mean_ranks: Floats, difference: float, tit
         label, side = f"{names[model]} ({ranks[place]:.2f})", "left" if is_left else "right"
         axes.text(edge, depth + 0.05, label, ha=side, va="bottom", fontsize=8)
     for level, (first, last) in enumerate(cliques(mean_ranks, difference)):
-        height = -0.2 - 0.2 * level
+        height = -0.15 - 0.15 * level
         axes.plot([ranks[first] - 0.03, ranks[last] + 0.03], [height, height], "k", lw=3)
