@@ -22,6 +22,7 @@ LAYERS = [
         "devices",
     },
     APART,
+    {"streaming", "estimation"},
     {"training"},
     {"estimators", "experiments", "report"},
     {"cli", "cli_tables", "__main__"},

@@ -10,6 +10,7 @@ from dsvnp.predictive import Predictive
 from dsvnp.task import Task
 
 if TYPE_CHECKING:
+    from dsvnp.estimation import LogLikelihood, log_likelihood
     from dsvnp.estimators import NPClassifier, NPRegressor
 
 __version__ = "0.1.0"
@@ -18,18 +19,24 @@ __all__ = [
     "MODELS",
     "Architecture",
     "Bound",
+    "LogLikelihood",
     "NPClassifier",
     "NPRegressor",
     "NeuralProcess",
     "Objective",
     "Predictive",
     "Task",
+    "log_likelihood",
     "make_model",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the estimators when they are asked for: scikit-learn takes a second that models alone do not need."""
+    """Import what not everyone needs when it is asked for: scikit-learn alone takes a second."""
+    if name in ("LogLikelihood", "log_likelihood"):
+        from dsvnp import estimation
+
+        return getattr(estimation, name)
     if name in ("NPClassifier", "NPRegressor"):
         from dsvnp import estimators
 
