@@ -107,7 +107,7 @@ def log_likelihood(
         model: any model behind the contract.
         tasks: a batch of tasks with y_target, or several; all are kept, with a few numbers per target.
         per: "point", all outputs of a target ("marginal" in the field's tables); "task", all counted targets of a task
-            together ("joint"); "output", each output of a target by itself.
+            together ("joint"); "output", each output of a target by itself, from the prior only.
         points: "P" counts targets outside the context, "J" all.
         method: "auto" draws from the prior and, where that is not still after 2048 draws, is below the lower bound or
             rests on too few effective draws, from the posterior; the larger mean is returned. Or one of the two alone.

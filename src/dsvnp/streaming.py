@@ -55,8 +55,9 @@ class RunningBatch:
 
     @property
     def proposes(self) -> bool:
-        """Whether the model has a posterior to draw a latent from."""
-        return self.latent or (self.local and type(self.model).local_latent is not NeuralProcess.local_latent)
+        """Whether the model has a posterior to draw a latent from; given all outputs it does not suit one of them."""
+        local = self.local and type(self.model).local_latent is not NeuralProcess.local_latent
+        return self.per != "output" and (self.latent or local)
 
     def one_target_each(self) -> list[RunningBatch]:
         """Make each counted target a task of its own, in the same order, so that it has its own q(z_G | C, y_t).
@@ -67,7 +68,7 @@ class RunningBatch:
         assert task.y_target is not None
         size = max(1, self.chunk // (task.x_context.shape[1] + 1))
         for b in range(task.num_tasks):
-            counted = self.counted[b].any(-1) if self.per == "output" else self.counted[b]
+            counted = self.counted[b]
             x_target, y_target = task.x_target[b, counted, None], task.y_target[b, counted, None]  # [N, 1, …]
             for x, y in zip(x_target.split(size), y_target.split(size), strict=True):
                 part = Task.from_sets(
