@@ -25,6 +25,7 @@ LAYERS = [
         "devices",
     },
     APART,
+    {"streaming", "estimation"},
     {"training"},
     {"plotting"},
     {"tabular", "demo"},

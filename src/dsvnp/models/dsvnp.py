@@ -11,6 +11,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from dsvnp.gaussian import DiagonalGaussian
 from dsvnp.models.base import NeuralProcess, Noise
 from dsvnp.models.parts import Embeddings, GlobalLatent, LocalGaussian
 from dsvnp.networks import MLP, Shape
@@ -72,3 +73,11 @@ class DSVNP(NeuralProcess):
         x = self.embed.x(x_target)
         z_local = self.local_prior(summary, x).unsqueeze(1).sample(noise.get("local"))
         return self.decoder(x, summary[:, None], z_local)
+
+    def local_latent(
+        self, summary: Tensor, x_target: Tensor, y_target: Tensor
+    ) -> tuple[DiagonalGaussian, DiagonalGaussian]:
+        """q(z_* | z_G, x_*, y_*) and p(z_* | z_G, x_*) for each draw of z_G (Eq. 12, 16)."""
+        x = self.embed.x(x_target)
+        y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
+        return self.local_posterior(summary, x, y), self.local_prior(summary, x)
