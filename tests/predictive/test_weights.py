@@ -193,11 +193,7 @@ def test_the_entropy_is_the_integral(weighted):
 
 
 @pytest.mark.parametrize("equal", [False, True])
-@pytest.mark.parametrize("most", [2**24, 1])
-def test_the_crps_is_the_integral_of_squared_distances_of_the_cdf(weighted, equal, most, monkeypatch):
-    monkeypatch.setattr(
-        "dsvnp.predictive.mixtures.MOST_NUMBERS", most
-    )  # all pairs at once, or one row of them
+def test_the_crps_is_the_integral_of_squared_distances_of_the_cdf(weighted, equal):
     made = GaussianPredictive(weighted.loc, weighted.scale) if equal else weighted
     grid = torch.linspace(-15, 15, 20_001, dtype=torch.float64)
     y = some_y()
