@@ -35,9 +35,7 @@ def low_rank_log_prob(y: Tensor, loc: Tensor, noise: Tensor, factor: Tensor) -> 
     """
     there = ~torch.isnan(y)
     error = torch.where(there, (torch.where(there, y, 0.0) - loc) / noise, 0.0)
-    slope = torch.where(
-        there.unsqueeze(-1), factor / noise.unsqueeze(-1), 0.0
-    )  # A; a missing output has no row
+    slope = torch.where(there.unsqueeze(-1), factor / noise.unsqueeze(-1), 0.0)  # A, 0 for a missing output
     rank = factor.shape[-1]
     identity = torch.eye(rank, dtype=slope.dtype, device=slope.device).expand(*slope.shape[:-2], -1, -1)
     columns = list(torch.cat([slope, identity], -2).unbind(-1))  # R columns of [A; I], each [..., D + R]
