@@ -145,7 +145,7 @@ class GaussianMixture(LearnedSigma):
 
     A decoder's outputs are near zero at the start. Components that all start there get the same gradient and take long
     to part, or never do: μ is therefore the decoder's output plus a fixed offset of each component, and the offsets
-    cover a standard normal distribution in all outputs evenly. The decoder learns to undo them where it must.
+    cover a standard normal distribution evenly. The decoder learns to undo them where it must.
 
     Args:
         dim_y: number of outputs.
@@ -383,15 +383,15 @@ def _log_prob_there(y: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
 
 
 def _spread(num_points: int, dim: int) -> Tensor:
-    """Points that cover N(0, I) evenly, [num_points, dim]: an additive recurrence in the unit cube, through Φ⁻¹.
+    """Points that cover N(0, I) evenly, [num_points, dim]: on each axis the same quantiles, in an order of its own.
 
-    The step along axis d is g^−(d+1), where g > 1 solves g^(dim+1) = g + 1: the golden ratio for one axis and what
-    generalises it for several (Roberts, 2018).
+    The orders are those of an additive recurrence with steps g^−1, g^−2, …, where g > 1 solves g^(dim+1) = g + 1: the
+    golden ratio for one axis and its generalisation for several (Roberts, 2018).
     """
     g = 2.0
     for _ in range(64):
         g = (1 + g) ** (1 / (dim + 1))
     step = g ** -torch.arange(1, dim + 1, dtype=torch.float64)
-    cube = (0.5 + torch.arange(num_points, dtype=torch.float64)[:, None] * step) % 1
-    edge = 0.5 / num_points  # no point further out than the outermost of evenly spaced quantiles
-    return torch.special.ndtri(cube.clamp(edge, 1 - edge)).to(torch.get_default_dtype())
+    place = torch.arange(num_points, dtype=torch.float64)[:, None] * step % 1
+    rank = place.argsort(0).argsort(0)
+    return torch.special.ndtri((rank + 0.5) / num_points)
