@@ -232,6 +232,7 @@ def test_a_constrained_divergence_comes_to_its_bound():
 def test_other_likelihoods_train(likelihood, name):
     source = images() if likelihood == "categorical" else table(batch_size=4)
     arch = replace(IMAGE_ARCH if likelihood == "categorical" else ARCH, likelihood=likelihood, dropout=0.1)
+    arch = replace(arch, decoder=(32,))  # of eight units, steps of this size can put all to rest
     fleet = make_fleet(name, (0, 1), source, arch)
     run_steps(fleet, 10)
     before = fleet.read_metrics()["log_likelihood"]
@@ -285,9 +286,8 @@ def test_an_equivariant_fleet_equals_its_single_runs(name):
         assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
 
 
-@pytest.mark.parametrize("equivariant", [False, True])
-def test_the_step_of_a_transformer_compiles_without_a_break(monkeypatch, equivariant):
-    arch = replace(ARCH, transformer=replace(ARCH.transformer, equivariant=equivariant, relative=4))
+def test_the_step_of_a_transformer_compiles_without_a_break(monkeypatch):
+    arch = replace(ARCH, transformer=replace(ARCH.transformer, num_layers=1, equivariant=True, relative=4))
     eager = run_steps(make_fleet("dsvtnp", SEEDS, arch=arch), 3)
     compiler, options = torch.compile, []
 
