@@ -7,9 +7,9 @@ import pytest
 import torch
 from small_fleet import ARCH, distance, make_fleet, rows_of, run_steps
 
-from dsvnp.data.base import RowSource
 from dsvnp.metrics import nll, nll_each
 from dsvnp.models import Architecture
+from dsvnp.sources.base import RowSource
 from dsvnp.task import Task
 
 HEADS = [
