@@ -83,15 +83,9 @@ def gallery(path: Path, seed: int = 0) -> Path:
             draw_over_x(axes, points[name])
         eight = points["shared-noise-8"]
         draw_plane(grid[11], (eight.y - eight.parameters["f"])[..., [0, 7]], ("y₁ − f₁", "y₈ − f₈"))
-        titles = (
-            "branches",
-            "branches",
-            "shared noise",
-            "shared noise",
-            "inverse kinematics",
-            "inverse kinematics",
-        )
-        titles += ("hidden pose", "kicked Cart-Pole", *CONTROLS, "shared noise, 8 outputs")
+        pairs = ("branches", "shared noise", "inverse kinematics")
+        titles = [title for title in pairs for _ in range(2)]
+        titles += ["hidden pose", "kicked Cart-Pole", *CONTROLS, "shared noise, 8 outputs"]
         for axes, title in zip(grid, titles, strict=True):
             axes.set_title(title)
         return save(figure, path)
