@@ -149,8 +149,8 @@ class GaussianMixture(LearnedSigma):
     cover a standard normal distribution evenly. The decoder learns to undo them where it must.
 
     A narrow σ far from an outlier has a loss of any size, and its gradient drowns all others. With `background` one
-    more component, of which nothing is learned, always has that weight: N(0, 4²) in units of standardised outputs. It bounds
-    what an outlier costs, and all other points pay ln(1 − background).
+    more component, of which nothing is learned, always has that weight: N(0, 4²) in units of standardised outputs. It
+    bounds what an outlier costs, and all other points pay ln(1 − background).
 
     Args:
         dim_y: number of outputs.
