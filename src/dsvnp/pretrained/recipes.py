@@ -59,7 +59,7 @@ def tables() -> PretrainingRecipe:
         likelihood="number-or-class",
         num_components=16,
         background=1e-4,
-        sigma_floor=1e-3,
+        sigma_floor=3e-3,
         sigma_form="exp",
         decoder=(512,),
         cells=Transformer(width=128, num_layers=3, num_heads=4, feedforward=256, fused=True),
