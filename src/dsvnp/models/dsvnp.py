@@ -3,6 +3,8 @@
 q(z_G | C, T),  q(z_* | z_G, x_*, y_*)   (Eq. 11, 12)   in training
 p(z_G | C),     p(z_* | z_G, x_*)        (Eq. 16)       in prediction
 p(y_* | z_G, z_*, x_*)                   (Eq. 13)
+
+The architecture's `dim_local` and `local_…` say how z_* is inferred; their defaults are the paper's.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import final
 from torch import Tensor, nn
 
 from dsvnp.models.base import NeuralProcess, Noise
-from dsvnp.models.parts import Embeddings, GlobalLatent, LocalGaussian
+from dsvnp.models.parts import Embeddings, GlobalLatent, LocalGaussian, make_local_posterior
 from dsvnp.networks import MLP, Shape
 from dsvnp.objectives import Draws
 from dsvnp.task import Task
@@ -30,18 +32,19 @@ class DSVNP(NeuralProcess):
         self.embed = Embeddings(arch, self.likelihood.dim_encoded, embedding)
         dim_x, dim_y = self.embed.dim_x, self.embed.dim_y
         self.z_global = GlobalLatent(arch, self.embed)
-        self.local_posterior = LocalGaussian(arch, [lat, dim_x, dim_y])
+        self.local_posterior = make_local_posterior(arch, [lat, dim_x, dim_y])
         self.local_prior = LocalGaussian(arch, [lat, dim_x])
-        self.decoder = MLP([dim_x, lat, lat], arch.decoder, self.likelihood.dim_raw)
+        self.decoder = MLP([dim_x, lat, arch.local_size], arch.decoder, self.likelihood.dim_raw)
+        if arch.local_start == "silent":
+            nn.init.zeros_(self.decoder.first.weights[2])
 
     def noise_shapes(
         self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
     ) -> dict[str, Shape]:
         """ε of z_G and of each z_*."""
-        lat = self.arch.dim_lat
         return {
-            "global": (num_global, num_tasks, lat),
-            "local": (num_global, num_local, num_tasks, num_targets, lat),
+            "global": (num_global, num_tasks, self.arch.dim_lat),
+            "local": (num_global, num_local, num_tasks, num_targets, self.arch.local_size),
         }
 
     def draws(self, task: Task, noise: Noise) -> Draws:
@@ -52,7 +55,9 @@ class DSVNP(NeuralProcess):
         q_global, p_global = self.z_global(x, y, task.mask_target, in_context)
         z_global = q_global.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         z_task = z_global[:, :, None]  # [K, B, 1, Z]
-        q_local, p_local = self.local_posterior(z_task, x, y), self.local_prior(z_task, x)  # [K, B, T, Z]
+        given = [v.detach() if self.arch.local_detach else v for v in (z_task, x, y)]
+        p_local = self.local_prior(*given[:2])  # [K, B, T, Z]
+        q_local = self.local_posterior(*given, prior=p_local)
         z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, Z]
         raw = self.decoder(x, z_task[:, None], z_local)  # [K, S, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, y_target)
