@@ -34,8 +34,8 @@ class Architecture:
         dim_local: size of each local latent z_*; None is dim_lat, the paper's.
         local_hidden: hidden sizes of the local prior and posterior; None is one layer of dim_lat, the paper's.
         local_start: "random", or "silent": the decoder's weights on z_* start at zero, and DSVNP starts as an NP.
-        local_detach: stop gradients where the local prior and posterior read z_G and the embeddings, so that KL_L cannot
-            push z_G towards telling nothing.
+        local_detach: stop gradients where the local prior and posterior read z_G and the embeddings. KL_L then cannot
+            push z_G to the point where it says nothing.
         local_posterior: "free" for a network of its own (Eq. 12), or "ladder" for one that corrects the prior, see
             `LadderPosterior`.
         aggregator: name of the permutation-invariant mean over the context.

@@ -171,6 +171,16 @@ class NeuralProcess(nn.Module, ABC):
                     target[..., start : start + step, :] = part
         return self.likelihood.predictive(*whole)
 
+    @final
+    def prior_draws(self, task: Task, noise: Noise) -> Draws:
+        """Draw latents from the priors, as prediction does, and score the targets; the context is among them.
+
+        The log-likelihood of these draws alone is what NPML maximises, with gradients.
+        """
+        y_target, _ = task.all_points()
+        raw = self.decode(self.summarise(task, noise), task.x_target, noise)
+        return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
+
     def forward(self, task: Task, *args: Any, **kwargs: Any) -> Bound:
         """The objective, so that `torch.func.functional_call` reaches it."""
         return self.objective(task, *args, **kwargs)

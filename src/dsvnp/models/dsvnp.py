@@ -55,9 +55,8 @@ class DSVNP(NeuralProcess):
         q_global, p_global = self.z_global(x, y, task.mask_target, in_context)
         z_global = q_global.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         z_task = z_global[:, :, None]  # [K, B, 1, Z]
-        given = [v.detach() if self.arch.local_detach else v for v in (z_task, x, y)]
-        p_local = self.local_prior(*given[:2])  # [K, B, T, Z]
-        q_local = self.local_posterior(*given, prior=p_local)
+        p_local = self.local_prior(*self._read(z_task, x))  # [K, B, T, Z]
+        q_local = self.local_posterior(*self._read(z_task, x, y), prior=p_local)
         z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, Z]
         raw = self.decoder(x, z_task[:, None], z_local)  # [K, S, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, y_target)
@@ -75,5 +74,9 @@ class DSVNP(NeuralProcess):
     def decode(self, summary: Tensor, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs of each draw of z_G and, by ancestral sampling, of z_* (Eq. 17)."""
         x = self.embed.x(x_target)
-        z_local = self.local_prior(summary, x).unsqueeze(1).sample(noise.get("local"))
+        z_local = self.local_prior(*self._read(summary, x)).unsqueeze(1).sample(noise.get("local"))
         return self.decoder(x, summary[:, None], z_local)
+
+    def _read(self, *inputs: Tensor) -> list[Tensor]:
+        """What the local networks read; without a gradient where the architecture says so."""
+        return [value.detach() if self.arch.local_detach else value for value in inputs]

@@ -103,8 +103,8 @@ class LadderPosterior(nn.Module):
 
         1/σ_q² = 1/σ_p² + w²,   μ_q/σ_q² = μ_p/σ_p² + w u
 
-    w starts at zero, so that q = p exactly; u does not, so that w has a gradient. σ_q has no floor: q may be as narrow as
-    a narrow decoder asks for.
+    w starts at zero, which makes q = p exactly; u does not, which gives w a gradient. σ_q has no floor: q may be as
+    narrow as a narrow decoder asks for.
     """
 
     def __init__(self, arch: Architecture, dims_in: list[int]) -> None:
