@@ -234,7 +234,7 @@ def test_the_proposal_of_si_learns_the_posterior():
 
 
 def test_free_bits_floor_the_mean_kl_of_each_dimension():
-    draws, floor = some_draws(), 4.0
+    draws, floor = some_draws(), 2.5
     wanted = torch.zeros(B).double()
     some_below, some_above = False, False
     for b in range(B):
@@ -264,6 +264,28 @@ def test_free_bits_without_a_local_latent_add_nothing():
     assert not floored_kl(draws, 1.0).any()
 
 
+# --- a local latent that joins late ---
+
+
+def test_a_late_local_latent_has_its_kl_weighed_up_at_first():
+    objective = Objective(late_local=100.0, late_steps=10)
+
+    def at_step(step: int) -> tuple[float, float]:
+        local, glob = objective.weights(Weights(2.0, 3.0), torch.tensor(step), torch.zeros(2))
+        return float(local), float(glob)
+
+    assert at_step(0) == pytest.approx((200.0, 3.0))
+    assert at_step(5) == pytest.approx((20.0, 3.0))
+    assert at_step(10) == pytest.approx((2.0, 3.0))
+    assert at_step(1000) == pytest.approx((2.0, 3.0))
+
+
+def test_a_late_local_latent_goes_with_annealing():
+    objective = Objective(late_local=16.0, late_steps=8, anneal="linear", anneal_steps=4)
+    local, glob = objective.weights(Weights(), torch.tensor(2), torch.zeros(2))
+    assert (float(local), float(glob)) == pytest.approx((0.5 * 16**0.75, 0.5))
+
+
 # --- what is refused ---
 
 
@@ -274,6 +296,9 @@ def test_free_bits_without_a_local_latent_add_nothing():
         ({"kind": "iw"}, "'iw' averages over draws and got one; raise num_global or num_local"),
         ({"kind": "npml"}, "'npml' averages over draws and got one"),
         ({"kind": "gsnn", "mix": 1.5}, "mix must lie between 0 and 1, got 1.5"),
+        ({"late_steps": -1}, "late_steps must not be negative and late_local positive, got -1 and 100.0"),
+        ({"late_local": 0.0}, "late_steps must not be negative and late_local positive, got 0 and 0.0"),
+        ({"late_steps": 5, "epsilon_local": 1.0}, "late_steps and epsilon_local both set the weight"),
         ({"free_bits": -0.1}, "free_bits must not be negative, got -0.1"),
         ({"kind": "iw", "num_local": 2, "free_bits": 0.1}, "'iw' has no such term for free_bits"),
         ({"kind": "iw", "num_local": 2, "epsilon_local": 1.0}, "'iw' has no such term for epsilon_local"),

@@ -168,6 +168,9 @@ class Objective:
         num_local: draws S of each z_* in training.
         kind: "elbo", "iw", "npml", "gsnn" or "si", see `dsvnp.losses`.
         mix: share of the ELBO in "gsnn".
+        late_local: factor of β_local at the start; it falls to 1 by equal ratios over `late_steps`. A large one keeps
+            z_* at its prior while z_G learns, so that z_* does not explain what z_G should.
+        late_steps: length of that fall; 0 for none.
         free_bits: nats per dimension of z_*, in the mean over a task's points, below which the local KL costs nothing.
     """
 
@@ -186,6 +189,8 @@ class Objective:
     kind: str = "elbo"
     mix: float = 0.5
     free_bits: float = 0.0
+    late_local: float = 100.0
+    late_steps: int = 0
 
     def __post_init__(self) -> None:
         for name in ("beta_local", "beta_global"):
@@ -217,7 +222,17 @@ class Objective:
             )
         if self.kind in ("iw", "npml", "si") and self.num_global * self.num_local < 2:
             raise ValueError(f"{self.kind!r} averages over draws and got one; raise num_global or num_local")
-        weighed = self.anneal != "none" or (self.beta_local, self.beta_global) != (1, 1)
+        if self.late_steps < 0 or not self.late_local > 0:
+            raise ValueError(
+                f"late_steps must not be negative and late_local positive, got {self.late_steps} and {self.late_local}"
+            )
+        if self.late_steps and self.epsilon_local is not None:
+            raise ValueError(
+                "late_steps and epsilon_local both set the weight of the local KL; leave one out"
+            )
+        weighed = (
+            self.anneal != "none" or self.late_steps > 0 or (self.beta_local, self.beta_global) != (1, 1)
+        )
         refused = {
             "free_bits": self.free_bits > 0 and self.kind not in ("elbo", "gsnn"),
             "epsilon_local and epsilon_global": self.constrained and self.kind not in ("elbo", "gsnn"),
@@ -254,6 +269,8 @@ class Objective:
         ramp = annealing(self.anneal, self.anneal_steps, step)
         multipliers = log_multipliers.exp()
         local = base.beta_local * (ramp if self.anneal_local else 1)
+        if self.late_steps:
+            local = local * self.late_local ** (1 - (step / self.late_steps).clamp(max=1))
         local = local if self.epsilon_local is None else multipliers[0]
         glob = base.beta_global * ramp if self.epsilon_global is None else multipliers[1]
         return Weights(local, glob)
