@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sensors import Y_STD, Sensors, test_sensors
+from sensors import Y_STD, Sensors, new_sensors
 from torch import Tensor
 
 from dsvnp.data.base import TaskSource
@@ -173,7 +173,7 @@ def measure(model: NeuralProcess, problem: str, device: str, num_tasks: int) -> 
     generator = torch.Generator(device).manual_seed(77)
     if problem == "sensors":
         for known in (5, 10, 20):
-            task = test_sensors(known, generator)
+            task = new_sensors(known, generator)
             error = (model.predict(task, 256, generator=generator).mean - task.y_target)[:, 20:]
             yield f"rmse_{known}", Y_STD * float(error.square().mean().sqrt())
             yield f"log_likelihood_{known}", float(log_likelihood(model, task, generator)[0][:, 20:].mean())

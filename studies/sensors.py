@@ -80,7 +80,7 @@ class Sensors(TaskSource):
         return Task.from_points(x, y, first_points(uniforms["context"], 2, 30, x), mask)
 
 
-def test_sensors(known: int, generator: torch.Generator, num_sensors: int = 100) -> Task:
+def new_sensors(known: int, generator: torch.Generator, num_sensors: int = 100) -> Task:
     """New sensors of which the first `known` readings are context."""
     x, y = draw_sensors(num_sensors, generator)
     in_context = (torch.arange(READINGS[1], device=x.device) < known).expand(num_sensors, -1)
