@@ -33,7 +33,7 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.preprocessing import StandardScaler
 
 from dsvnp import NPClassifier, NPRegressor
-from dsvnp.data.catalog import load_table
+from dsvnp.paper.datasets.catalogue import load_table
 
 FOLDER = Path(__file__).parents[1] / "results" / "estimators"
 FOLDS, MOST_GP_ROWS, BINS = 5, 2000, 15

@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 import dsvnp
-from dsvnp.data.curves import Curves
 from dsvnp.models import Architecture, make_model
 from dsvnp.objectives import Weights, weighted_loss
+from dsvnp.sources.curves import Curves
 from dsvnp.task import Task
 from dsvnp.training import Adam, Fleet, Settings
 from dsvnp.training.fleet import matmul_precision

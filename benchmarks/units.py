@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 
-from dsvnp.experiments import EXPERIMENTS
-from dsvnp.experiments.base import Experiment, Workplace, make_experiment
-from dsvnp.experiments.running import machine_name
+from dsvnp.paper import EXPERIMENTS
+from dsvnp.paper.experiment import Experiment, Workplace, make_experiment
+from dsvnp.paper.runner import machine_name
 from dsvnp.training import Fleet, Settings
 
 LINES = 20  # of the log, of which the second half gives the pace

@@ -23,7 +23,7 @@ import torch
 from sensors import Y_STD, Sensors, new_sensors
 from torch import Tensor
 
-from dsvnp.data.base import TaskSource
+from dsvnp.sources.base import TaskSource
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.objectives import Objective
 from dsvnp.paper.ambiguity.problems import PROBLEMS

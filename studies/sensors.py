@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import TaskSource, Tensors, first_points
+from dsvnp.sources.base import TaskSource, Tensors, first_points
 from dsvnp.networks import Shape
 from dsvnp.task import Task
 

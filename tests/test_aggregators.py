@@ -41,7 +41,8 @@ def naive(name: str, aggregate, members: torch.Tensor) -> torch.Tensor:
     rank = {"max": 0, "min": -1}
     if name.startswith("top-"):
         rank[name] = min(int(name[4:]), len(members)) - 1
-    values = [column[rank[name]] if name in rank else sum(column) / len(column) for column in ranked]
+    divisor = 1 if name == "sum" else len(members)
+    values = [column[rank[name]] if name in rank else sum(column) / divisor for column in ranked]
     return torch.tensor(values, dtype=torch.float64)
 
 
@@ -93,7 +94,7 @@ def test_top_k_takes_any_k_of_at_least_1():
 
 
 def test_a_misspelt_aggregator_gets_a_suggestion():
-    message = "unknown aggregator 'maen'. Did you mean 'mean'? Known: mean, max, min, top-3, pairwise."
+    message = "unknown aggregator 'maen'. Did you mean 'mean'? Known: mean, sum, max, min, top-3, pairwise."
     with pytest.raises(ValueError, match=re.escape(message)):
         make_aggregator("maen", H)
     with pytest.raises(ValueError, match=r"unknown aggregator 'top-x'\. Did you mean 'top-3'"):

@@ -12,14 +12,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsvnp import MODELS, Architecture, NeuralProcess, Objective, Predictive, Task, make_model
+from dsvnp import (
+    MODELS,
+    Architecture,
+    NeuralProcess,
+    Objective,
+    Predictive,
+    Task,
+    Transformer,
+    make_model,
+)
 from dsvnp.models.base import is_uniform
 from dsvnp.models.feedforward import Feedforward
 from dsvnp.networks import VGG
 from dsvnp.objectives import Bound, Weights, weighted_loss
 from dsvnp.predictive import GaussianPredictive
 
-SMALL = {"encoder": (16,), "dim_lat": 8, "decoder": (16,), "dropout": 0.5}
+TRANSFORMER = Transformer(width=8, num_layers=2, num_heads=2, feedforward=16, embedder=(8,))
+SMALL = {"encoder": (16,), "dim_lat": 8, "decoder": (16,), "dropout": 0.5, "transformer": TRANSFORMER}
 KINDS = {
     "gaussian": Architecture(2, 2, "gaussian", **SMALL),
     "squared-error": Architecture(
@@ -28,6 +38,7 @@ KINDS = {
     "categorical": Architecture(2, 3, "categorical", dim_laty=8, **SMALL),
 }
 K, S = 3, 2
+TELLS_MISSING = ("tnp", "dsvtnp")  # models whose tokens say which outputs are missing
 
 
 @pytest.fixture(params=list(KINDS))
@@ -54,7 +65,16 @@ def seeded_model(name: str, arch: Architecture, seed: int = 0, embedding=None) -
     torch.manual_seed(seed)
     if embedding is not None:
         embedding = embedding()
-    return make_model(name, arch, embedding).double()
+    return woken(make_model(name, arch, embedding).double())
+
+
+@torch.no_grad()
+def woken(model: NeuralProcess) -> NeuralProcess:
+    """The model with numbers in every weight that starts at zero, as after some training: none is silent."""
+    for parameter in model.parameters():
+        if parameter.ndim > 1 and not parameter.any():
+            parameter.uniform_(-0.3, 0.3)
+    return model
 
 
 def some_points(kind: str, num_tasks: int, num_points: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -445,8 +465,8 @@ def test_the_bound_is_the_mean_over_draws_summed_over_the_points_that_count(mode
     assert torch.equal(model.counted(task).sum(-1), bound.num_points)
 
 
-def test_only_cnp_leaves_the_context_out_of_its_objective():
-    assert [name for name, model in MODELS.items() if not model.scores_context] == ["cnp"]
+def test_cnp_and_the_transformers_alone_leave_the_context_out_of_their_objective():
+    assert [name for name, model in MODELS.items() if not model.scores_context] == ["cnp", "tnp"]
 
 
 def test_every_target_of_a_task_without_flags_counts(model, task):
@@ -484,14 +504,19 @@ def test_calling_a_model_is_its_objective(model, kind):
 
 
 @pytest.mark.parametrize("scored", ["gaussian", "categorical"])
-def test_training_scores_a_target_as_prediction_does_where_the_posterior_is_the_prior(name, scored):
-    model = seeded_model(name, replace(KINDS[scored], posterior="context"))
+@pytest.mark.parametrize("score_context", [None, True])
+def test_training_scores_a_target_as_prediction_does_where_the_posterior_is_the_prior(
+    name, scored, score_context
+):
+    arch = replace(KINDS[scored], posterior="context", score_context=score_context)
+    model = seeded_model(name, arch)
     if "local" in model.noise_shapes(1, 1, 1, 1, shared=True):
         pytest.skip("the local posterior reads y_target")
     task = flagged_task(scored)
-    prediction = model.predict(task, deterministic=True)
+    expected = model.predict(task, deterministic=True).component_log_prob(task.y_target)
     draws = model.draws(task, {})
-    torch.testing.assert_close(draws.log_likelihood, prediction.component_log_prob(task.y_target))
+    counts = draws.counted
+    torch.testing.assert_close(draws.log_likelihood[..., counts], expected[..., counts])
 
 
 # --- missing outputs ---
@@ -522,13 +547,17 @@ def test_a_missing_output_adds_nothing_to_the_likelihood(name, regression, monke
 
 
 @pytest.mark.parametrize("regression", ["gaussian", "squared-error"])
-def test_a_missing_output_enters_an_encoder_as_zero(name, regression):
+def test_a_missing_output_enters_an_encoder_as_zero_and_a_transformer_with_a_flag(name, regression):
     model, task = seeded_model(name, KINDS[regression]), some_task(regression)
     y_nan, y_zero = task.y_context.clone(), task.y_context.clone()
     y_nan[0, 1, 1], y_zero[0, 1, 1] = torch.nan, 0.0
     noise = fixed_noise(model, task)
     left, right = (model.predict(replace(task, y_context=y), noise=noise) for y in (y_nan, y_zero))
-    assert_same(left, right)
+    if name in TELLS_MISSING:
+        assert differs(left, right)
+        assert all(v.isfinite().all() for v in components(left))
+    else:
+        assert_same(left, right)
 
 
 @pytest.mark.parametrize("regression", ["gaussian", "squared-error"])
@@ -599,7 +628,8 @@ def test_noise_has_the_shapes_the_model_names_and_is_uniform_for_dropout_alone(m
 def image_model(name: str, embed: str) -> NeuralProcess:
     image = (1, 14, 14) if embed == "lenet" else (3, 8, 8)
     dim_x = image[0] * image[1] * image[2]
-    arch = Architecture(dim_x, 3, "categorical", dim_latx=8, dim_laty=4, dim_lat=8, encoder=(), decoder=())
+    sizes = {"dim_latx": 8, "dim_laty": 4, "dim_lat": 8, "encoder": (), "decoder": ()}
+    arch = Architecture(dim_x, 3, "categorical", **sizes, transformer=TRANSFORMER)
     if embed == "lenet":
         return seeded_model(name, replace(arch, embed_x="lenet", image=image))
     return seeded_model(name, arch, embedding=lambda: VGG(image, 8, layers=(4, "M", 8, "M")))

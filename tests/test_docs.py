@@ -12,8 +12,8 @@ from typer.main import get_command
 
 from dsvnp import MODELS
 from dsvnp.cli import ALL, _overrides, app
-from dsvnp.estimators.base import BaseNP
-from dsvnp.experiments import EXPERIMENTS
+from dsvnp.paper import EXPERIMENTS
+from dsvnp.tabular.base import BaseNP
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

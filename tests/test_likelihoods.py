@@ -174,8 +174,12 @@ def test_a_floor_out_of_range_is_refused(floor):
         Gaussian(1, floor)
 
 
-def test_a_floor_of_zero_is_allowed():
-    assert Gaussian(1, 0.0).components(torch.tensor([0.0, -1e4]))[1] == 0
+def test_a_floor_of_zero_leaves_a_sigma_whose_logarithm_and_gradient_are_finite():
+    raw = torch.tensor([0.0, -1e4]).requires_grad_()
+    assert Gaussian(1, 0.0).components(raw)[1].item() == pytest.approx(1e-6)
+    log_prob = Gaussian(1, 0.0).log_prob(raw, torch.tensor([3.0]))
+    assert log_prob.isfinite()
+    assert torch.autograd.grad(log_prob, raw)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian(2), FixedGaussian(2)])

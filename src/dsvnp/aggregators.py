@@ -26,6 +26,13 @@ class Mean(nn.Module):
         return total / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
+class Sum(nn.Module):
+    """Σ r_i (Eq. A.3): unlike the mean it tells how many points a set has, and grows with them."""
+
+    def forward(self, r: Tensor, mask: Tensor) -> Tensor:
+        return torch.where(mask.unsqueeze(-1), r, 0.0).sum(-2)
+
+
 class TopK(nn.Module):
     """The k-th largest value of each feature (Eq. A.4); the smallest one where a set has fewer than k."""
 
@@ -87,6 +94,7 @@ def _reducible(r: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 AGGREGATORS: dict[str, Callable[[int], nn.Module]] = {
     "mean": lambda dim: Mean(),
+    "sum": lambda dim: Sum(),
     "max": lambda dim: Max(),
     "min": lambda dim: Min(),
     "top-3": lambda dim: TopK(3),
@@ -119,6 +127,11 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, itself: 
             f"and {keys.shape[-2]} slots; leave out itself=False"
         )
     scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])  # [..., T, N]
+    return average(scores, values, mask, itself)
+
+
+def average(scores: Tensor, values: Tensor, mask: Tensor, itself: bool = True) -> Tensor:
+    """Mean of values [..., N, H] weighted by a softmax of scores [..., T, N] over the filled slots; see `attend`."""
     seen = mask.unsqueeze(-2)  # [..., 1 or T, N]
     if not itself:
         seen = seen & ~torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)

@@ -2,10 +2,17 @@
 
 Each has `dim_raw` (what the decoder must put out), `dim_encoded` (the size of y as an encoder sees it),
 `encode`, `log_prob` for training, and `components` with `predictive` for use.
+
+    Gaussian          Π_d N(y_d; μ_d, σ_d²)                  outputs independent given the latents
+    FixedGaussian     the same with one fixed σ, trained by squared error
+    GaussianMixture   Σ_m w_m Π_d N(y_d; μ_md, σ_md²)        several branches, shared by all outputs
+    LowRankGaussian   N(y; μ, diag(σ²) + W Wᵀ)               outputs that vary together
+    Categorical       one of several classes
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -13,8 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dsvnp.gaussian import gaussian_log_prob
+from dsvnp.naming import lookup
 from dsvnp.networks import full_precision
-from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, LowRankPredictive, Predictive
+from dsvnp.predictive.low_rank import low_rank_log_prob
+
+LOWEST_LOG_SIGMA = -12.0  # σ of 6e-6: below, squared residuals over σ² leave what single precision can sum
 
 
 class Likelihood(nn.Module, ABC):
@@ -33,7 +44,11 @@ class Likelihood(nn.Module, ABC):
 
     @abstractmethod
     def components(self, raw: Tensor) -> tuple[Tensor, ...]:
-        """Turn raw draws into the parameters of mixture components, each [K, S, B, T, ...]."""
+        """Turn raw draws [K, S, B, T, dim_raw] into parameters of mixture components, each [K, S', B, T, ·].
+
+        S' is S, or a multiple of it where a draw has several components. Every part has tasks and targets as the two
+        axes before its last, because `predict` fills in the targets of one chunk after the other.
+        """
 
     @abstractmethod
     def predictive(self, *components: Tensor) -> Predictive:
@@ -47,50 +62,187 @@ class Likelihood(nn.Module, ABC):
         """Refuse values that the type alone does not rule out."""
 
 
-class Gaussian(Likelihood):
-    """N(μ, σ²) for each output with a learned σ = floor + (1 − floor)·softplus(·).
-
-    With the floor of 0.1 that is customary, a negative log-likelihood cannot fall below −1.384 per output.
+class Regression(Likelihood):
+    """What the likelihoods of numbers share: y enters an encoder as it is.
 
     Args:
         dim_y: number of outputs.
-        floor: smallest σ, in the units of y.
     """
 
-    def __init__(self, dim_y: int, floor: float = 0.1) -> None:
+    def __init__(self, dim_y: int) -> None:
         super().__init__()
-        if not 0 <= floor < 1:
-            raise ValueError(f"the floor of sigma must be at least 0 and below 1, got {floor}")
         self.dim_y = self.dim_encoded = dim_y
-        self.dim_raw = 2 * dim_y
-        self.floor = floor
-
-    def components(self, raw: Tensor) -> tuple[Tensor, ...]:
-        """μ and σ."""
-        mean, raw_scale = full_precision(raw).chunk(2, dim=-1)
-        return mean, self.floor + (1 - self.floor) * F.softplus(raw_scale)
 
     def encode(self, y: Tensor, dtype: torch.dtype) -> Tensor:
         """y itself, with zero for a missing value."""
         return torch.where(torch.isnan(y), 0.0, y).to(dtype)
 
+    def check(self, y: Tensor, name: str) -> None:
+        """Refuse a wrong number of outputs, and integers."""
+        if y.shape[-1] != self.dim_y:
+            raise ValueError(f"{name} has {y.shape[-1]} outputs but the model was made for {self.dim_y}")
+        if not y.is_floating_point():
+            raise ValueError(f"{name} must be floating point for regression, got {y.dtype}; pass y.float()")
+
+
+class LearnedSigma(Regression):
+    """A regression whose decoder puts out σ, in one of two forms.
+
+    "softplus": σ = floor + (1 − floor)·softplus(·). With the floor of 0.1 that is customary, a negative log-likelihood
+    cannot fall below −1.384 per output. "exp": σ = floor + exp(·), with ln σ held smoothly above −12, which keeps a
+    density finite where there is no floor.
+
+    Args:
+        dim_y: number of outputs.
+        floor: smallest σ, in the units of y.
+        form: "softplus" or "exp".
+    """
+
+    def __init__(self, dim_y: int, floor: float = 0.1, form: str = "softplus") -> None:
+        super().__init__(dim_y)
+        if not 0 <= floor < 1:
+            raise ValueError(f"the floor of sigma must be at least 0 and below 1, got {floor}")
+        lookup(form, {"softplus": None, "exp": None}, "form of sigma")
+        self.floor, self.form = floor, form
+
+    def sigma(self, raw: Tensor) -> Tensor:
+        """Turn raw numbers into standard deviations."""
+        if self.form == "exp":
+            return self.floor + torch.exp(LOWEST_LOG_SIGMA + F.softplus(raw - LOWEST_LOG_SIGMA))
+        return self.floor + (1 - self.floor) * F.softplus(raw)
+
+    def held(self, sigma: Tensor) -> Tensor:
+        """σ for a density: where softplus has no floor it runs out of digits at 0, and is held above e^−12."""
+        return sigma if self.floor > 0 else sigma.clamp(min=math.exp(LOWEST_LOG_SIGMA))
+
+
+class Gaussian(LearnedSigma):
+    """N(μ, σ²) for each output with a learned σ; see `LearnedSigma` for its arguments."""
+
+    def __init__(self, dim_y: int, floor: float = 0.1, form: str = "softplus") -> None:
+        super().__init__(dim_y, floor, form)
+        self.dim_raw = 2 * dim_y
+
+    def components(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """μ and σ."""
+        mean, raw_scale = full_precision(raw).chunk(2, dim=-1)
+        return mean, self.sigma(raw_scale)
+
     def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
         """ln N(y; μ, σ²) summed over the outputs that are there."""
         mean, scale = self.components(raw)
-        missing = torch.isnan(y)
-        log_prob = gaussian_log_prob(torch.where(missing, 0.0, y), mean, scale)
-        return torch.where(missing, 0.0, log_prob).sum(-1)
+        return _log_prob_there(y, mean, self.held(scale))
 
     def predictive(self, *components: Tensor) -> Predictive:
-        """A mixture of Gaussians."""
-        return GaussianPredictive(*components)
-
-    def check(self, y: Tensor, name: str) -> None:
-        """Refuse a wrong number of outputs, and integers."""
-        _check_outputs(y, self.dim_y, name)
+        """A mixture of Gaussians over the draws."""
+        mean, scale = components
+        return GaussianPredictive(mean, self.held(scale))
 
 
-class FixedGaussian(Likelihood):
+class GaussianMixture(LearnedSigma):
+    """Σ_m w_m Π_d N(y_d; μ_md, σ_md²): the components are shared by all outputs, which makes these dependent.
+
+    A decoder's outputs are near zero at the start. Components that all start there get the same gradient and take long
+    to part, or never do: μ is therefore the decoder's output plus a fixed offset of each component, and the offsets
+    cover a standard normal distribution in all outputs evenly. The decoder learns to undo them where it must.
+
+    Args:
+        dim_y: number of outputs.
+        num_components: M.
+        floor: smallest σ, in the units of y.
+        form: "softplus" or "exp", see `LearnedSigma`.
+    """
+
+    offsets: Tensor
+
+    def __init__(
+        self, dim_y: int, num_components: int = 20, floor: float = 0.1, form: str = "softplus"
+    ) -> None:
+        super().__init__(dim_y, floor, form)
+        if num_components < 1:
+            raise ValueError(f"a mixture needs at least 1 component, got num_components={num_components}")
+        self.num_components = num_components
+        self.dim_raw = num_components * (1 + 2 * dim_y)
+        self.register_buffer("offsets", _spread(num_components, dim_y))
+
+    def components(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """μ and σ, [K, S·M, B, T, D], and ln(w/S), [K, S·M, B, T, 1]: the components of a draw are neighbours."""
+        log_weights, mean, scale = self._split(raw)
+        log_weights = log_weights.unsqueeze(-1) - math.log(raw.shape[1])
+        mean, scale, log_weights = (
+            part.movedim(-2, 2).flatten(1, 2)
+            for part in (mean, scale, log_weights)  # [K, S, B, T, M, ·] before
+        )
+        return mean, scale, log_weights
+
+    def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
+        """Log-density of the outputs that are there, together."""
+        log_weights, mean, scale = self._split(raw)
+        return (log_weights + _log_prob_there(y.unsqueeze(-2), mean, scale)).logsumexp(-1)
+
+    def predictive(self, *components: Tensor) -> Predictive:
+        """A mixture of Gaussians over the draws and the components of each."""
+        mean, scale, log_weights = components
+        return GaussianPredictive(
+            mean, scale, log_weights.squeeze(-1), components_per_draw=self.num_components
+        )
+
+    def _split(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """ln w [..., M], μ and σ [..., M, D]."""
+        size = (self.num_components, self.dim_y)
+        logits, mean, scale = full_precision(raw).split([size[0], math.prod(size), math.prod(size)], dim=-1)
+        mean = mean.unflatten(-1, size) + self.offsets
+        return logits.log_softmax(-1), mean, self.held(self.sigma(scale.unflatten(-1, size)))
+
+
+class LowRankGaussian(LearnedSigma):
+    """N(y; μ, diag(σ²) + W Wᵀ) over all outputs of a point, with W of a few columns.
+
+    At W = 0 the gradient with respect to W is zero: a decoder that starts near zero would leave it slowly. W is
+    therefore the decoder's output plus a fixed offset with orthogonal columns, cosines of rising frequency over the
+    outputs; the first lets all outputs vary together.
+
+    Args:
+        dim_y: number of outputs D.
+        rank: number of columns of W.
+        floor: smallest σ, in the units of y.
+        form: "softplus" or "exp", see `LearnedSigma`.
+    """
+
+    offsets: Tensor
+
+    def __init__(self, dim_y: int, rank: int = 2, floor: float = 0.1, form: str = "softplus") -> None:
+        super().__init__(dim_y, floor, form)
+        if rank < 1:
+            raise ValueError(f"a low-rank covariance needs at least 1 column, got rank={rank}")
+        self.rank = rank
+        self.dim_raw = dim_y * (2 + rank)
+        frequency = torch.arange(rank) % dim_y  # beyond D no further column is orthogonal
+        angle = math.pi / dim_y * (torch.arange(dim_y)[:, None] + 0.5) * frequency
+        self.register_buffer("offsets", 0.3 * torch.cos(angle))  # [D, R]
+
+    def components(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """μ and σ, [K, S, B, T, D], and W with its rows side by side, [K, S, B, T, D·R]."""
+        mean, scale, factor = self._split(raw)
+        return mean, scale, factor.flatten(-2)
+
+    def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
+        """Log-density of the outputs that are there, together."""
+        return low_rank_log_prob(y, *self._split(raw))
+
+    def predictive(self, *components: Tensor) -> Predictive:
+        """A mixture of low-rank Gaussians over the draws."""
+        mean, scale, factor = components
+        return LowRankPredictive(mean, scale, factor.unflatten(-1, (self.dim_y, self.rank)))
+
+    def _split(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """μ and σ, [..., D], and W, [..., D, R]."""
+        size = (self.dim_y, self.rank)
+        mean, scale, factor = full_precision(raw).split([self.dim_y, self.dim_y, math.prod(size)], dim=-1)
+        return mean, self.held(self.sigma(scale)), factor.unflatten(-1, size) + self.offsets
+
+
+class FixedGaussian(Regression):
     """Squared error, averaged over outputs, as the training term (Sec. 4.3); σ is not learned.
 
     For prediction σ is a buffer, one value per output: 1 until someone who has held-out residuals sets it.
@@ -102,13 +254,9 @@ class FixedGaussian(Likelihood):
     sigma: Tensor
 
     def __init__(self, dim_y: int) -> None:
-        super().__init__()
-        self.dim_y = self.dim_encoded = self.dim_raw = dim_y
+        super().__init__(dim_y)
+        self.dim_raw = dim_y
         self.register_buffer("sigma", torch.ones(dim_y))
-
-    def encode(self, y: Tensor, dtype: torch.dtype) -> Tensor:
-        """y itself, with zero for a missing value."""
-        return torch.where(torch.isnan(y), 0.0, y).to(dtype)
 
     def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
         """−mean over the outputs that are there of (y − μ)²."""
@@ -123,10 +271,6 @@ class FixedGaussian(Likelihood):
     def predictive(self, *components: Tensor) -> Predictive:
         """A mixture of Gaussians around the decoder's outputs, all with the fixed σ."""
         return GaussianPredictive(components[0], self.sigma)
-
-    def check(self, y: Tensor, name: str) -> None:
-        """Refuse a wrong number of outputs, and integers."""
-        _check_outputs(y, self.dim_y, name)
 
 
 class Categorical(Likelihood):
@@ -178,9 +322,23 @@ class Categorical(Likelihood):
             )
 
 
-def _check_outputs(y: Tensor, dim_y: int, name: str) -> None:
-    """Refuse a wrong number of outputs, and integers."""
-    if y.shape[-1] != dim_y:
-        raise ValueError(f"{name} has {y.shape[-1]} outputs but the model was made for {dim_y}")
-    if not y.is_floating_point():
-        raise ValueError(f"{name} must be floating point for regression, got {y.dtype}; pass y.float()")
+def _log_prob_there(y: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """ln N(y; mean, scale²) summed over the outputs that are there."""
+    missing = torch.isnan(y)
+    log_prob = gaussian_log_prob(torch.where(missing, 0.0, y), mean, scale)
+    return torch.where(missing, 0.0, log_prob).sum(-1)
+
+
+def _spread(num_points: int, dim: int) -> Tensor:
+    """Points that cover N(0, I) evenly, [num_points, dim]: an additive recurrence in the unit cube, through Φ⁻¹.
+
+    The step along axis d is g^−(d+1), where g > 1 solves g^(dim+1) = g + 1: the golden ratio for one axis and what
+    generalises it for several (Roberts, 2018).
+    """
+    g = 2.0
+    for _ in range(64):
+        g = (1 + g) ** (1 / (dim + 1))
+    step = g ** -torch.arange(1, dim + 1, dtype=torch.float64)
+    cube = (0.5 + torch.arange(num_points, dtype=torch.float64)[:, None] * step) % 1
+    edge = 0.5 / num_points  # no point further out than the outermost of evenly spaced quantiles
+    return torch.special.ndtri(cube.clamp(edge, 1 - edge)).to(torch.get_default_dtype())

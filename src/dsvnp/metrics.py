@@ -61,6 +61,61 @@ def joint_nll(predictive: Predictive, task: Task, points: Points = "P") -> Tenso
     return -predictive.log_prob_joint(_outputs(predictive, task), point_mask(task, points))
 
 
+def point_nll_each(predictive: Predictive, task: Task, points: Points = "P") -> Tensor:
+    """−ln p(y_td) of each known output of each counted point by itself, the other outputs integrated out, [N]."""
+    y = _outputs(predictive, task)
+    return -predictive.log_prob_each(y)[_known(y, point_mask(task, points))]
+
+
+def nll_each(predictive: Predictive, task: Task, points: Points = "P") -> Tensor:
+    """Negative log-likelihood per output, averaged over outputs and points, each known number once, [].
+
+    If all D outputs are known and the prediction has them independent, `nll` is D times this; what it is below that is
+    the worth of their dependence.
+    """
+    return point_nll_each(predictive, task, points).mean()
+
+
+def point_crps(predictive: Predictive, task: Task, points: Points = "P") -> Tensor:
+    """Continuous ranked probability score of each known output of each counted point, in the units of y, [N]."""
+    predictive = _continuous(predictive)
+    y = _outputs(predictive, task)
+    return predictive.crps(y)[_known(y, point_mask(task, points))]
+
+
+def crps(predictive: Predictive, task: Task, points: Points = "P") -> Tensor:
+    """Continuous ranked probability score, averaged over outputs and points, []: the absolute error of a sure guess."""
+    return point_crps(predictive, task, points).mean()
+
+
+def point_energy_score(
+    predictive: Predictive,
+    task: Task,
+    points: Points = "P",
+    num_samples: int = 256,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Energy score of all known outputs of each counted point together, [N]: the CRPS of several outputs.
+
+    An unbiased estimate from samples. A point without any known output is left out.
+    """
+    predictive = _continuous(predictive)
+    y = _outputs(predictive, task)
+    known = ~torch.isnan(y).all(-1)
+    return predictive.energy_score(y, num_samples, generator)[point_mask(task, points) & known]
+
+
+def energy_score(
+    predictive: Predictive,
+    task: Task,
+    points: Points = "P",
+    num_samples: int = 256,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Energy score averaged over points, []."""
+    return point_energy_score(predictive, task, points, num_samples, generator).mean()
+
+
 def point_squared_error(predictive: Predictive, task: Task, points: Points = "P") -> Tensor:
     """(y − mean)² of each known output of each counted point, [N]."""
     y = _outputs(_continuous(predictive), task)

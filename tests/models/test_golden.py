@@ -11,10 +11,13 @@ import math
 import pytest
 import torch
 
-from dsvnp import MODELS, Architecture, NeuralProcess, Task, make_model
+from dsvnp import MODELS, Architecture, NeuralProcess, Task, Transformer, make_model
 
+TRANSFORMER = Transformer(width=4, num_layers=2, num_heads=2, feedforward=6, embedder=(5,))
 ARCHITECTURES = {
-    "gaussian": Architecture(2, 2, encoder=(6,), dim_lat=4, decoder=(5,), dropout=0.3),
+    "gaussian": Architecture(
+        2, 2, encoder=(6,), dim_lat=4, decoder=(5,), dropout=0.3, transformer=TRANSFORMER
+    ),
     "squared-error": Architecture(
         2,
         2,
@@ -26,9 +29,18 @@ ARCHITECTURES = {
         dim_lat=4,
         decoder=(),
         dropout=0.3,
+        transformer=TRANSFORMER,
     ),
     "categorical": Architecture(
-        2, 3, "categorical", dim_laty=3, encoder=(6,), dim_lat=4, decoder=(5,), dropout=0.3
+        2,
+        3,
+        "categorical",
+        dim_laty=3,
+        encoder=(6,),
+        dim_lat=4,
+        decoder=(5,),
+        dropout=0.3,
+        transformer=TRANSFORMER,
     ),
 }
 

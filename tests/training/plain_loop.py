@@ -40,7 +40,7 @@ def train_plainly(
     generator = torch.Generator().set_state(fleet.generators[row].get_state())
     dtype = fleet.settings.dtype
     for step in range(num_steps):
-        batch, points = fleet.supply.sources[0].shape
+        batch, points = fleet.lanes[0].supply.sources[0].shape
         shapes = model.noise_shapes(batch, points, objective.num_global, objective.num_local, shared=False)
         latent = {name: shape for name, shape in shapes.items() if not name.startswith("dropout")}
         masks = {name: shape for name, shape in shapes.items() if name.startswith("dropout")}
@@ -57,13 +57,13 @@ def train_plainly(
 
 def task_of(fleet: Fleet, row: int, step: int, uniforms: list[float]) -> Task:
     """The batch of a step, from the pool and the rows that a replica has."""
-    source = fleet.supply.sources[row % len(fleet.supply.sources)]
+    source = fleet.lanes[0].supply.sources[row % len(fleet.lanes[0].supply.sources)]
     batch, points = source.shape
-    if "order" in fleet.supply.pool:
-        rows = fleet.supply.pool["order"][row][step * batch * points : (step + 1) * batch * points]
+    if "order" in fleet.lanes[0].supply.pool:
+        rows = fleet.lanes[0].supply.pool["order"][row][step * batch * points : (step + 1) * batch * points]
         x, y = source.x[rows].unflatten(0, (batch, points)), source.y[rows].unflatten(0, (batch, points))
     else:
-        x, y = (fleet.supply.pool[name][row][step * batch : (step + 1) * batch] for name in "xy")
+        x, y = (fleet.lanes[0].supply.pool[name][row][step * batch : (step + 1) * batch] for name in "xy")
     low, high = source.context
     in_context = torch.zeros(batch, points, dtype=torch.bool)
     for i, u in enumerate(uniforms):

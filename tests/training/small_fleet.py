@@ -10,17 +10,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import RowSource, TaskSource
-from dsvnp.data.curves import Curves
-from dsvnp.data.images import Images
-from dsvnp.models import Architecture, make_model
+from dsvnp.models import Architecture, Transformer, make_model
 from dsvnp.networks import VGG
+from dsvnp.paper.images.source import Images
+from dsvnp.sources.base import RowSource, TaskSource
+from dsvnp.sources.curves import Curves
 from dsvnp.training import Cluster, Fleet, Settings
 
-ARCH = Architecture(1, 1, encoder=(8,), dim_lat=8, decoder=(8,), dropout=0.5)
+TRANSFORMER = Transformer(width=8, num_layers=2, num_heads=2, feedforward=8, embedder=(8,))
+ARCH = Architecture(1, 1, encoder=(8,), dim_lat=8, decoder=(8,), dropout=0.5, transformer=TRANSFORMER)
 IMAGE = (1, 4, 4)
 IMAGE_ARCH = Architecture(
-    16, 3, "categorical", dim_latx=6, encoder=(8,), dim_lat=8, decoder=(8,), dropout=0.5
+    16,
+    3,
+    "categorical",
+    dim_latx=6,
+    encoder=(8,),
+    dim_lat=8,
+    decoder=(8,),
+    dropout=0.5,
+    transformer=TRANSFORMER,
 )
 
 

@@ -102,10 +102,10 @@ def test_a_captured_fleet_equals_its_single_runs(name):
 
 def test_each_step_of_a_graph_draws_new_numbers():
     fleet = run_steps(on_cuda(**CAPTURED), 2)
-    first = fleet._normal.clone()
+    first = fleet.lanes[0].normal.clone()
     run_steps(fleet, 1)
-    assert not torch.isclose(fleet._normal, first).any()
-    assert not torch.isclose(fleet._normal[0], fleet._normal[1]).any()
+    assert not torch.isclose(fleet.lanes[0].normal, first).any()
+    assert not torch.isclose(fleet.lanes[0].normal[0], fleet.lanes[0].normal[1]).any()
 
 
 def test_bfloat16_is_captured():

@@ -22,9 +22,9 @@ from small_fleet import (
     table,
 )
 
-from dsvnp.data.base import RowSource
 from dsvnp.models import MODELS, make_model
 from dsvnp.objectives import Objective
+from dsvnp.sources.base import RowSource
 from dsvnp.training import Adam, Fleet, Schedule
 from dsvnp.training.step import make_step
 
@@ -145,7 +145,7 @@ def test_an_undivided_global_kl_equals_a_plain_loop():
 def test_dividing_by_all_points_equals_a_plain_loop():
     fleet = make_fleet("cnp", [3], curves(refresh_every=10), objective=Objective(divide_by="all"))
     model = seeded(partial(make_model, "cnp", ARCH), 3)
-    num_points = fleet.supply.example(torch.float64).mask_target.sum()
+    num_points = fleet.lanes[0].supply.example(torch.float64).mask_target.sum()
     shares, per_scored = [], []
 
     def loss(bound, step):

@@ -123,7 +123,7 @@ def test_bad_data_stops_its_replica_and_no_other():
     clean = run_steps(make_fleet("np", seeds, folds, precision="float32"), 6)
     folds[1].x[17] = float("inf")  # visited once in an epoch of four steps
     fleet = make_fleet("np", seeds, folds, precision="float32")
-    bad_step = fleet.supply.pool["order"][1].tolist().index(17) // 10
+    bad_step = fleet.lanes[0].supply.pool["order"][1].tolist().index(17) // 10
     before = weights(run_steps(fleet, bad_step), 1)
     run_steps(fleet, 6 - bad_step)
     assert fleet.active == [True, False, True]
@@ -210,13 +210,15 @@ def test_a_stopped_replica_keeps_its_statistics():
 
 def test_a_pool_is_drawn_anew_by_the_number_of_steps():
     fleet = make_fleet(seeds=(1, 2), source=curves(refresh_every=3))
-    first, place = fleet.supply.pool["x"].clone(), fleet.supply.pool["x"].data_ptr()
+    first, place = fleet.lanes[0].supply.pool["x"].clone(), fleet.lanes[0].supply.pool["x"].data_ptr()
     run_steps(fleet, 3)
-    assert torch.equal(fleet.supply.pool["x"], first)  # a pool of three steps serves steps 0, 1 and 2
+    assert torch.equal(
+        fleet.lanes[0].supply.pool["x"], first
+    )  # a pool of three steps serves steps 0, 1 and 2
     run_steps(fleet, 1)
-    assert not torch.isclose(fleet.supply.pool["x"], first).any()
-    assert fleet.supply.pool["x"].data_ptr() == place  # where a captured graph reads it
-    assert not torch.isclose(fleet.supply.pool["x"][0], fleet.supply.pool["x"][1]).any()
+    assert not torch.isclose(fleet.lanes[0].supply.pool["x"], first).any()
+    assert fleet.lanes[0].supply.pool["x"].data_ptr() == place  # where a captured graph reads it
+    assert not torch.isclose(fleet.lanes[0].supply.pool["x"][0], fleet.lanes[0].supply.pool["x"][1]).any()
 
 
 def test_a_pool_depends_on_seed_and_step_alone():
@@ -224,8 +226,8 @@ def test_a_pool_depends_on_seed_and_step_alone():
     late = make_fleet(seeds=[2], source=curves(refresh_every=3))
     late.num_steps_taken = 7  # as after a resume, in the middle of the third pool
     late.step()
-    assert torch.equal(late.supply.pool["x"][0], fleet.supply.pool["x"][1])
-    assert torch.equal(late.supply.pool["y"][0], fleet.supply.pool["y"][1])
+    assert torch.equal(late.lanes[0].supply.pool["x"][0], fleet.lanes[0].supply.pool["x"][1])
+    assert torch.equal(late.lanes[0].supply.pool["y"][0], fleet.lanes[0].supply.pool["y"][1])
 
 
 # --- precision ---

@@ -41,10 +41,14 @@ EVERYTHING = {
 
 def validation(fleet: Fleet) -> torch.Tensor:
     """A likelihood on tasks of its own, for replica 1 with a malus that grows: it stops early."""
-    task = fleet.supply.sources[0].batch(
-        fleet.supply.sources[0].pool(torch.Generator().manual_seed(0), torch.device("cpu")),
-        {"context": torch.full((4,), 0.5)},
-        torch.tensor(0),
+    task = (
+        fleet.lanes[0]
+        .supply.sources[0]
+        .batch(
+            fleet.lanes[0].supply.sources[0].pool(torch.Generator().manual_seed(0), torch.device("cpu")),
+            {"context": torch.full((4,), 0.5)},
+            torch.tensor(0),
+        )
     )
     scores = []
     for row in range(len(fleet.seeds)):

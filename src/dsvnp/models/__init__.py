@@ -11,16 +11,18 @@ from dsvnp.models.cnp import CNP
 from dsvnp.models.dsvnp import DSVNP
 from dsvnp.models.mc_dropout import MCDropout
 from dsvnp.models.plain_nn import PlainNN
+from dsvnp.models.tnp import TNP
+from dsvnp.models.transformer import Transformer
 from dsvnp.models.vanilla_np import NP
 from dsvnp.naming import lookup
 
 MODELS: dict[str, type[NeuralProcess]] = {
-    model.name: model for model in (PlainNN, MCDropout, CNP, NP, AttnNP, DSVNP)
+    model.name: model for model in (PlainNN, MCDropout, CNP, NP, AttnNP, DSVNP, TNP)
 }
 
 
 def make_model(name: str, arch: Architecture, embedding: nn.Module | None = None) -> NeuralProcess:
-    """Make a model by the name a user types: nn, mc-dropout, cnp, np, attnnp or dsvnp."""
+    """Make a model by the name a user types: nn, mc-dropout, cnp, np, attnnp, dsvnp or tnp."""
     return lookup(name, MODELS, "model")(arch, embedding)
 
 
@@ -30,4 +32,4 @@ def base_name(label: str) -> str:
     return max(known, key=len, default=label)
 
 
-__all__ = ["MODELS", "Architecture", "NeuralProcess", "base_name", "make_model"]
+__all__ = ["MODELS", "Architecture", "NeuralProcess", "Transformer", "base_name", "make_model"]

@@ -1,15 +1,23 @@
-"""Architecture: the sizes of App. E in one flat, JSON-friendly record, and parts made from it."""
+"""Architecture: the sizes of App. E in one JSON-friendly record, and parts made from it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from torch import nn
 
-from dsvnp.likelihoods import Categorical, FixedGaussian, Gaussian, Likelihood
+from dsvnp.likelihoods import (
+    Categorical,
+    FixedGaussian,
+    Gaussian,
+    GaussianMixture,
+    Likelihood,
+    LowRankGaussian,
+)
+from dsvnp.models.transformer import Transformer
 from dsvnp.naming import lookup, unknown
 from dsvnp.networks import MLP, VGG, VGG19, LeNet
 
@@ -21,7 +29,10 @@ class Architecture:
     Attributes:
         dim_x: number of inputs; for images the number of pixels, channels × height × width.
         dim_y: number of outputs, or of classes.
-        likelihood: "gaussian" (learned σ), "squared-error" or "categorical".
+        likelihood: "gaussian" (learned σ), "mixture" (of Gaussians, shared by all outputs), "low-rank" (a Gaussian over
+            all outputs), "squared-error" or "categorical".
+        num_components: components of a "mixture".
+        rank: columns of the covariance factor of a "low-rank" Gaussian.
         embed_x: "none", "mlp", "lenet" or "vgg": how inputs are embedded before anything else.
         embed_x_hidden: hidden sizes of an "mlp" embedding.
         image: channels, height, width of an image embedding.
@@ -45,12 +56,14 @@ class Architecture:
             sees all of the context.
         latent_hidden: hidden sizes between the aggregated representation and the parameters of z_G; none is App. E's.
         latent_scale: "bounded" or "exp", see `GaussianHead`.
-        sigma_floor: smallest observation σ of a Gaussian likelihood.
+        sigma_floor: smallest observation σ of a Gaussian likelihood; 0 for none.
+        sigma_form: "softplus" or "exp", how a Gaussian likelihood makes σ of the decoder's output.
         dropout: rate in the encoder of MC-Dropout; no other model has any.
         separate_encoders: give p(z_G) an encoder and head of its own instead of q(z_G)'s.
         posterior: "target" for q(z_G | T), or "context" for the reading under Eq. 15, q(z_G | C).
         score_context: whether the objective is about the context's points as well; None is each model's own way, which
-            is yes for all but CNP. No suits contexts that are chosen for a target.
+            is no for CNP and the transformers and yes for all others. No suits contexts that are chosen for a target.
+        transformer: sizes of the transformer of TNP and DSVTNP, whose head has the hidden sizes of `decoder`.
     """
 
     dim_x: int
@@ -76,13 +89,17 @@ class Architecture:
     latent_hidden: tuple[int, ...] = ()
     latent_scale: str = "bounded"
     sigma_floor: float = 0.1
+    sigma_form: str = "softplus"
     dropout: float = 0.1
     separate_encoders: bool = False
     posterior: str = "target"
     score_context: bool | None = None
+    num_components: int = 20
+    rank: int = 2
+    transformer: Transformer = field(default_factory=Transformer)
 
     def __post_init__(self) -> None:
-        for name in ("dim_x", "dim_y", "dim_latx", "dim_lat"):
+        for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.dim_laty is not None and self.dim_laty < 1:
@@ -122,11 +139,13 @@ class Architecture:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:
         """Make an architecture from parsed JSON; an unknown key is refused with a suggestion."""
-        known = [field.name for field in fields(cls)]
+        known = [each.name for each in fields(cls)]
         for key in values:
             if key not in known:
                 raise ValueError(unknown(key, known, "architecture setting"))
         settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        if isinstance(sizes := settings.get("transformer"), dict):
+            settings["transformer"] = Transformer.from_dict(sizes)
         return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,8 +155,11 @@ class Architecture:
 
 def make_likelihood(arch: Architecture) -> Likelihood:
     """Make the likelihood that an architecture names."""
+    sigma = (arch.sigma_floor, arch.sigma_form)
     kinds: dict[str, Callable[[], Likelihood]] = {
-        "gaussian": lambda: Gaussian(arch.dim_y, arch.sigma_floor),
+        "gaussian": lambda: Gaussian(arch.dim_y, *sigma),
+        "mixture": lambda: GaussianMixture(arch.dim_y, arch.num_components, *sigma),
+        "low-rank": lambda: LowRankGaussian(arch.dim_y, arch.rank, *sigma),
         "squared-error": lambda: FixedGaussian(arch.dim_y),
         "categorical": lambda: Categorical(arch.dim_y),
     }

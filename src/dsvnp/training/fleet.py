@@ -20,12 +20,26 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from dsvnp.data.base import TaskSource
 from dsvnp.models.base import NeuralProcess
+from dsvnp.sources.base import Rotation, TaskSource
 from dsvnp.training.distributed import Cluster
 from dsvnp.training.settings import Settings
 from dsvnp.training.step import TERMS, Step, StepPlan, Tensors, make_step
-from dsvnp.training.supply import Supply, fingerprint, make_generator
+from dsvnp.training.supply import Supply, describe, fingerprint, make_generator
+
+
+class Lane:
+    """One kind of batch: its supply, what its step is made of, its noise, and its step function once it is prepared.
+
+    A fleet has one lane per shape of batch. All lanes of a fleet write to the same state.
+    """
+
+    def __init__(self, supply: Supply, plan: StepPlan, settings: Settings, device: torch.device) -> None:
+        self.supply, self.plan = supply, plan
+        rows = len(supply.seeds)
+        self.normal = torch.empty(rows, plan.normal.size, dtype=settings.dtype, device=device)
+        self.uniform = torch.empty(rows, plan.uniform.size, dtype=settings.dtype, device=device)
+        self.step: Callable[[], None] | None = None
 
 
 class Fleet:
@@ -33,7 +47,8 @@ class Fleet:
 
     Args:
         make: makes a model; called once per replica, with torch's generator seeded by the replica's seed.
-        source: where tasks come from; one for all, or one for each replica (folds).
+        source: where tasks come from; one for all, one for each replica (folds), or a `Rotation` of sources whose
+            batches differ in shape, which take turns.
         seeds: a seed for each replica.
         settings: how to train.
         device: where.
@@ -43,7 +58,7 @@ class Fleet:
     def __init__(
         self,
         make: Callable[[], NeuralProcess],
-        source: TaskSource | Sequence[TaskSource],
+        source: TaskSource | Sequence[TaskSource] | Rotation,
         seeds: Sequence[int],
         settings: Settings,
         device: torch.device | str = "cpu",
@@ -59,50 +74,51 @@ class Fleet:
         self.seeds = tuple(self.all_seeds[i] for i in self.share)
         if self.cluster.splits_replicas and len(seeds) < self.cluster.size:  # all say so, none waits
             raise ValueError(f"{len(seeds)} replicas are too few for {self.cluster.size} processes")
-        self._sources = [source] if isinstance(source, TaskSource) else list(source)  # those of all processes
-        self.supply = Supply(self._my_sources(), self.seeds, self.device)
+        # Those of all processes: a list for each lane, one source for all replicas or one for each.
+        turns: Sequence[TaskSource | Sequence[TaskSource]] = (
+            source.sources if isinstance(source, Rotation) else [source]
+        )
+        self._sources = [[one] if isinstance(one, TaskSource) else list(one) for one in turns]
         models = [_seeded(make, seed).to(self.device, settings.dtype) for seed in self.seeds]
         self.model = models[0].train()
         self.generators = [make_generator(seed, "noise", self.device) for seed in self.seeds]
         self.num_steps_taken = 0
-        self.supply.refresh(0)
-        self.plan = self._plan()
+        self.lanes = [self._lane(number) for number in range(len(self._sources))]
+        self.plan = self.lanes[0].plan
         self.state = self._initial_state(models)
-        rows = len(self.seeds)
-        self._normal = torch.empty(rows, self.plan.normal.size, dtype=settings.dtype, device=self.device)
-        self._uniform = torch.empty(rows, self.plan.uniform.size, dtype=settings.dtype, device=self.device)
-        self._step: Callable[[], None] | None = None
 
     # --- stepping ---
 
     def step(self) -> None:
         """Take one step with every replica that is on."""
-        self.supply.refresh(self.num_steps_taken)
-        if self._step is None:
-            self._step = self._prepare()
-        self._step()
+        turn, number = divmod(self.num_steps_taken, len(self.lanes))
+        lane = self.lanes[number]
+        lane.supply.refresh(turn)
+        if lane.step is None:
+            lane.step = self._prepare(lane)
+        lane.step()
         self.num_steps_taken += 1
 
-    def _run(self, function: Callable[..., None]) -> None:
-        """Draw noise, one generator a replica, and call a step function."""
-        for generator, normal, uniform in zip(self.generators, self._normal, self._uniform, strict=True):
+    def _run(self, function: Callable[..., None], lane: Lane) -> None:
+        """Draw noise, one generator per replica, and call a step function."""
+        for generator, normal, uniform in zip(self.generators, lane.normal, lane.uniform, strict=True):
             normal.normal_(generator=generator)
             uniform.uniform_(generator=generator)
-        function(self.state, self.supply.static, self.supply.pool, self._normal, self._uniform)
+        function(self.state, lane.supply.static, lane.supply.pool, lane.normal, lane.uniform)
 
-    def _prepare(self) -> Callable[[], None]:
+    def _prepare(self, lane: Lane) -> Callable[[], None]:
         """Make the step function: compiled and captured where asked for and possible, else as it is."""
         cuda = self.device.type == "cuda"
         singly = len(self.seeds) == 1 or self.settings.chunk_size == 1
-        function = make_step(self.plan, False, singly)
+        function = make_step(lane.plan, False, singly)
         if cuda if self.settings.compile is None else self.settings.compile:
-            function = self._compiled(singly) or function
+            function = self._compiled(lane, singly) or function
         capture = cuda and not self.cluster.splits_data
         if capture if self.settings.capture is None else (self.settings.capture and capture):
-            return self._capture(function)
-        return lambda: self._run(function)
+            return self._capture(function, lane)
+        return lambda: self._run(function, lane)
 
-    def _compiled(self, singly: bool) -> Step | None:
+    def _compiled(self, lane: Lane, singly: bool) -> Step | None:
         """The compiled step, once it has been tried; None if that fails.
 
         Processes that share each batch try it without a word to each other, and take it together or not at all: one
@@ -110,9 +126,10 @@ class Fleet:
         """
         step, reason = None, "another process could not compile it"
         try:
-            torch._dynamo.reset()  # what an earlier fleet compiled counts against this one's limit
-            step = make_step(self.plan, True, singly)
-            self._try(partial(step, trial=True) if self.cluster.splits_data else step)
+            if lane is self.lanes[0]:
+                torch._dynamo.reset()  # what an earlier fleet compiled counts against this one's limit
+            step = make_step(lane.plan, True, singly)
+            self._try(partial(step, trial=True) if self.cluster.splits_data else step, lane)
         except Exception as error:  # whatever it may be: no C++ compiler, an operation that it lacks
             first_line = str(error).strip().split("\n")[0]
             step, reason = None, f"{type(error).__name__}: {first_line}"
@@ -122,7 +139,7 @@ class Fleet:
             warnings.warn(f"training goes on uncompiled: {reason}", stacklevel=2)
         return step
 
-    def _capture(self, function: Callable[..., None]) -> Callable[[], None]:
+    def _capture(self, function: Callable[..., None], lane: Lane) -> Callable[[], None]:
         """Record the whole step as one CUDA graph.
 
         Garbage is collected before and not during the recording: freeing what an earlier fleet left behind is a
@@ -132,7 +149,7 @@ class Fleet:
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for _ in range(2):
-                self._try(function)
+                self._try(function, lane)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
@@ -143,18 +160,18 @@ class Fleet:
         gc.disable()
         try:
             with torch.cuda.graph(graph, stream=stream):
-                self._run(function)
+                self._run(function, lane)
         finally:
             if collecting:
                 gc.enable()
         return graph.replay
 
-    def _try(self, function: Callable[..., None]) -> None:
+    def _try(self, function: Callable[..., None], lane: Lane) -> None:
         """Take a step and undo it: state and generators are as before."""
         before = {name: value.clone() for name, value in self.state.items()}
         states = [generator.get_state() for generator in self.generators]
         try:
-            self._run(function)
+            self._run(function, lane)
         finally:
             for name, value in before.items():
                 self.state[name].copy_(value)
@@ -220,40 +237,46 @@ class Fleet:
 
     def describe(self) -> dict[str, object]:
         """What decides the outcome of this run, for a checkpoint to be compared with."""
-        source = {
-            name: list(value.shape) if isinstance(value, Tensor) else str(value)
-            for name, value in vars(self.supply.sources[0]).items()
-        }
         return {
             "model": self.model.name,
             "architecture": self.model.arch.to_dict(),
             "parameters": {name: list(shape) for name, shape in self.plan.layout.shapes.items()},
             "settings": self.settings.outcome(),
             "seeds": list(self.all_seeds),
-            "source": {"kind": type(self._sources[0]).__name__, **source, "data": self._data},
+            "source": self._described[0] if len(self.lanes) == 1 else list(self._described),
         }
 
     @cached_property
-    def _data(self) -> str:
-        """A digest of the data that all replicas learn from; data may be large and does not change."""
-        return fingerprint(self._sources)
+    def _described(self) -> list[dict[str, object]]:
+        """Settings of each lane's source, and a digest of its data, which may be large and does not change."""
+        return [{**describe(sources[0]), "data": fingerprint(sources)} for sources in self._sources]
 
     # --- making ---
 
-    def _my_sources(self) -> list[TaskSource]:
+    def _my_sources(self, sources: Sequence[TaskSource]) -> Sequence[TaskSource]:
         """One source for all, or this rank's share of one for each replica."""
-        given, replicas = len(self._sources), len(self.all_seeds)
+        given, replicas = len(sources), len(self.all_seeds)
         if given not in (1, replicas):
             raise ValueError(f"got {given} sources for {replicas} replicas; pass one each, or one for all")
-        return self._sources if given == 1 else [self._sources[i] for i in self.share]
+        return sources if given == 1 else [sources[i] for i in self.share]
 
-    def _plan(self) -> StepPlan:
-        """Look at one batch, refuse it if it is bad, and plan the step."""
-        example = self.supply.example(self.settings.dtype)
+    def _lane(self, number: int) -> Lane:
+        """Draw a first pool, look at one batch, refuse it if it is bad, and plan the step."""
+        supply = Supply(self._my_sources(self._sources[number]), self.seeds, self.device, number)
+        supply.refresh(0)
+        example = supply.example(self.settings.dtype)
         with torch.no_grad():  # the model's own checks say what is wrong with a batch
             copy.deepcopy(self.model).eval().objective(example, noise={})
-        source, per_replica = self.supply.sources[0], self.supply.per_replica
-        return StepPlan.make(self.model, source, example, self.settings, self.cluster, per_replica)
+        plan = StepPlan.make(
+            self.model,
+            supply.sources[0],
+            example,
+            self.settings,
+            self.cluster,
+            supply.per_replica,
+            len(self._sources),
+        )
+        return Lane(supply, plan, self.settings, self.device)
 
     def _initial_state(self, models: Sequence[NeuralProcess]) -> Tensors:
         """Parameters, moments, scalars and bookkeeping, each with the replica axis first."""

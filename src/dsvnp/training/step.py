@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
-from dsvnp.data.base import TaskSource
 from dsvnp.losses import training_loss
 from dsvnp.models.base import NeuralProcess, is_uniform
 from dsvnp.networks import Shape
 from dsvnp.objectives import Draws, Objective, Weights
+from dsvnp.sources.base import TaskSource
 from dsvnp.task import Task
 from dsvnp.training.distributed import Cluster
 from dsvnp.training.layout import Layout
@@ -66,6 +66,7 @@ class StepPlan:
     uniform: NoiseLayout
     cluster: Cluster
     static_per_replica: bool
+    every: int = 1  # sources that take turns: each sees every such step
 
     @classmethod
     def make(
@@ -76,6 +77,7 @@ class StepPlan:
         settings: Settings,
         cluster: Cluster,
         static_per_replica: bool,
+        every: int = 1,
     ) -> StepPlan:
         """Work out which random numbers a step needs from a batch like those to come."""
         objective = settings.objective
@@ -93,6 +95,7 @@ class StepPlan:
             NoiseLayout({**source.uniform_shapes(), **dropout}),
             cluster,
             static_per_replica,
+            every,
         )
 
 
@@ -168,7 +171,7 @@ def _make_loss(plan: StepPlan) -> Callable[..., tuple[Tensor, Further]]:
         step: Tensor,
     ) -> tuple[Tensor, Further]:
         uniforms = plan.uniform.cut(uniform)
-        task = plan.source.batch({**static, **pool}, uniforms, step)
+        task = plan.source.batch({**static, **pool}, uniforms, step // plan.every)
         noise = plan.normal.cut(normal) | {name: u for name, u in uniforms.items() if is_uniform(name)}
         scored, tasks = model.counted(task).sum(), task.num_tasks  # of the joint batch
         points = (task.mask_target.sum() if objective.divide_by == "all" else scored).clamp(min=1)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from dsvnp.data.base import TaskSource, Tensors
+from dsvnp.sources.base import TaskSource, Tensors
 from dsvnp.task import Task
 
 
@@ -22,10 +22,14 @@ class Supply:
         sources: one for all replicas, or one for each.
         seeds: a seed for each replica.
         device: where the tensors lie.
+        lane: number of the lane, whose pools have random numbers of their own.
     """
 
-    def __init__(self, sources: Sequence[TaskSource], seeds: Sequence[int], device: torch.device) -> None:
+    def __init__(
+        self, sources: Sequence[TaskSource], seeds: Sequence[int], device: torch.device, lane: int = 0
+    ) -> None:
         self.sources, self.seeds, self.device = list(sources), tuple(seeds), device
+        self._purpose = f"lane {lane} pool" if lane else "pool"
         self.per_replica = len(self.sources) > 1
         static = [source.static() for source in self.sources]
         stacked = _stack(static) if self.per_replica else static[0]
@@ -41,7 +45,7 @@ class Supply:
             return
         self._index = index
         for row, seed in enumerate(self.seeds):
-            generator = make_generator(seed, f"pool {index}", self.device)
+            generator = make_generator(seed, f"{self._purpose} {index}", self.device)
             for name, value in self.sources[row % len(self.sources)].pool(generator, self.device).items():
                 if name not in self.pool:
                     self.pool[name] = value.new_empty(len(self.seeds), *value.shape)
@@ -62,6 +66,15 @@ def make_generator(seed: int, purpose: str, device: torch.device) -> torch.Gener
     """A generator of its own for each seed and purpose."""
     digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "little"))
+
+
+def describe(source: TaskSource) -> dict[str, object]:
+    """The settings of a source, in what JSON can hold."""
+    settings = {
+        name: list(value.shape) if isinstance(value, torch.Tensor) else str(value)
+        for name, value in vars(source).items()
+    }
+    return {"kind": type(source).__name__, **settings}
 
 
 def fingerprint(sources: Sequence[TaskSource]) -> str:

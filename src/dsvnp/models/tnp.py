@@ -1,0 +1,127 @@
+"""TNP-D: deep attention over the context (Nguyen & Grover, 2022).
+
+h_i⁰ = MLP(x_i, y_i, seen) in the context,  h_*⁰ = MLP(x_*, 0, not seen) for a target
+h ← layers in which every token attends to the context's tokens,  p(y_* | h_*)
+
+Targets do not see each other. A point of the context is a token with its y, any other point a token without, so that
+one pass over all points of a training task scores those outside the context.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from dsvnp.likelihoods import Categorical, Likelihood
+from dsvnp.models.architecture import Architecture
+from dsvnp.models.base import NeuralProcess, Noise
+from dsvnp.models.parts import Embeddings
+from dsvnp.models.transformer import Slots, Trunk
+from dsvnp.networks import MLP, Shape, full_precision
+from dsvnp.objectives import Draws
+from dsvnp.task import Task
+
+
+class Backbone(nn.Module):
+    """Points → tokens → trunk, for models that read a target through a transformer.
+
+    A token reads (x, y or 0, which outputs were seen), so that a missing value is not taken for a zero; an
+    equivariant token reads no x.
+
+    Args:
+        arch: sizes.
+        likelihood: how y is encoded.
+        embedding: a network of the user's own for x.
+    """
+
+    def __init__(self, arch: Architecture, likelihood: Likelihood, embedding: nn.Module | None) -> None:
+        super().__init__()
+        settings = arch.transformer
+        if settings.equivariant and (embedding is not None or arch.embed_x != "none"):
+            raise ValueError(
+                "an equivariant transformer reads differences of x itself, got an embedding of x, which would make "
+                "predictions depend on where the inputs lie; use embed_x='none' or equivariant=False"
+            )
+        self.embed = Embeddings(arch, likelihood.dim_encoded, embedding)
+        self.encode_y = likelihood.encode
+        self.equivariant = settings.equivariant
+        self.num_flags = 1 if isinstance(likelihood, Categorical) else arch.dim_y
+        dims = [self.embed.dim_y, self.num_flags]
+        dims = dims if settings.equivariant else [self.embed.dim_x, *dims]
+        self.embedder = MLP(dims, settings.embedder, settings.width)
+        self.trunk = Trunk(settings, arch.dim_x)
+
+    def tokens(self, x: Tensor, y: Tensor | None = None, in_context: Tensor | None = None) -> Tensor:
+        """Make tokens [B, T, W] of embedded x [B, T, ...] and of y [B, T, ...] in the context; of x alone elsewhere."""
+        seen = x.new_zeros(*x.shape[:-1], self.num_flags)
+        known = x.new_zeros(*x.shape[:-1], self.embed.dim_y)
+        if y is not None and in_context is not None:
+            inside = in_context.unsqueeze(-1)
+            seen = (inside & ~y.isnan()).to(x.dtype)
+            known = torch.where(inside, self.embed.y(self.encode_y(y, x.dtype)), 0.0)
+        inputs = (known, seen) if self.equivariant else (x, known, seen)
+        return full_precision(self.embedder(*inputs))
+
+    def points(self, task: Task, scored_all: bool) -> tuple[Tensor, Tensor]:
+        """Tokens of all points of a training task, [B, T, W]: as targets, and as members of the task.
+
+        A member has seen its own y if it is in the context. As a target it has not; where the context is not scored
+        the two are one, and targets of the context are not to be used.
+
+        Args:
+            task: all points with the context among them.
+            scored_all: whether the context's points are targets as well.
+        """
+        y, in_context = task.all_points()
+        x = self.embed.x(task.x_target)
+        members, memory = self.trunk.among(self.tokens(x, y, in_context), task.x_target, in_context)
+        if not scored_all:
+            return members, members
+        return self.trunk.onto(self.tokens(x), task.x_target, memory), members
+
+    def context(self, task: Task) -> tuple[Tensor, list[Slots]]:
+        """Tokens of the context after the trunk, [B, N, W], and what each layer knows of it."""
+        x = self.embed.x(task.x_context)
+        tokens = self.tokens(x, task.y_context, task.mask_context)
+        return self.trunk.among(tokens, task.x_context, task.mask_context)
+
+    def targets(self, memory: list[Slots], x_target: Tensor) -> Tensor:
+        """Tokens of targets after the trunk, [B, T, W]."""
+        return self.trunk.onto(self.tokens(self.embed.x(x_target)), x_target, memory)
+
+
+@final
+class TNP(NeuralProcess):
+    """Transformer neural process with independent targets (TNP-D)."""
+
+    name = "tnp"
+    summary = "transformer neural process: deep attention from all points to the context, no latent variable"
+    scores_context = False
+
+    def _build(self, embedding: nn.Module | None) -> None:
+        self.backbone = Backbone(self.arch, self.likelihood, embedding)
+        self.decoder = MLP([self.arch.transformer.width], self.arch.decoder, self.likelihood.dim_raw)
+
+    def noise_shapes(
+        self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
+    ) -> dict[str, Shape]:
+        """Nothing is random."""
+        return {}
+
+    def draws(self, task: Task, noise: Noise) -> Draws:
+        """Score the targets outside the context; all points if the architecture asks for it."""
+        y_target, _ = task.all_points()
+        h, _ = self.backbone.points(task, bool(self.arch.score_context))
+        raw = self.decoder(h)[None, None]  # [1, 1, B, T, raw]
+        return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
+
+    def summarise(self, task: Task, noise: Noise) -> list[Slots]:
+        """Keys and values of the context in each layer."""
+        return self.backbone.context(task)[1]
+
+    def decode(self, summary: list[Slots], x_target: Tensor, noise: Noise) -> Tensor:
+        """Raw outputs, one component."""
+        raw: Tensor = self.decoder(self.backbone.targets(summary, x_target))
+        return raw[None, None]

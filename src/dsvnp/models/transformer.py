@@ -1,0 +1,225 @@
+"""Transformer: settings and layers in which every token attends to the tokens of the context, and to no other.
+
+    a = attention(queries of norm(h), keys and values of norm(h_C)),   h ← h + W a,   h ← h + FF(norm(h))
+
+A token outside the context is read by nobody: what a layer knows of the context, its `Slots`, is computed once and
+serves any number of targets. With `equivariant` the scores come from products of tokens *and* differences of inputs
+(TE-TNP, Ashman et al., 2024), s ← s + MLP(s, g(x_i − x_j)), and tokens carry no input.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dsvnp.aggregators import average
+from dsvnp.naming import unknown
+from dsvnp.networks import MLP
+
+PAIRS_WRITTEN_OUT = (
+    2**25
+)  # numbers per pair of query and slot that prediction holds at once: 128 MiB in float32
+PAIRS_FUSED = 2**28  # the same where torch may choose a kernel that holds none
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """Sizes of a transformer; the defaults are the field's TNP-D (Nguyen & Grover, 2022).
+
+    Attributes:
+        width: size of a token.
+        num_layers: number of layers.
+        num_heads: heads of each attention, a divisor of `width`.
+        feedforward: hidden size of each layer's feed-forward network.
+        embedder: hidden sizes of the network that makes a token of a point.
+        equivariant: compare inputs by their differences only, so that a shift of all inputs changes no prediction.
+        relative: hidden size of the network that turns such differences into scores.
+    """
+
+    width: int = 64
+    num_layers: int = 6
+    num_heads: int = 4
+    feedforward: int = 128
+    embedder: tuple[int, ...] = (64, 64, 64)
+    equivariant: bool = False
+    relative: int = 32
+
+    def __post_init__(self) -> None:
+        for name in ("width", "num_layers", "num_heads", "feedforward", "relative"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"transformer.{name} must be at least 1, got {getattr(self, name)}")
+        if any(size < 1 for size in self.embedder):
+            raise ValueError(f"transformer.embedder must hold sizes of at least 1, got {self.embedder}")
+        if self.width % self.num_heads:
+            raise ValueError(
+                f"transformer.num_heads must divide transformer.width={self.width}, got {self.num_heads}"
+            )
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Transformer:
+        """Make settings from parsed JSON; an unknown key is refused with a suggestion."""
+        known = [field.name for field in fields(cls)]
+        for key in values:
+            if key not in known:
+                raise ValueError(unknown(key, known, "transformer setting"))
+        settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return cls(**settings)
+
+
+class Slots(NamedTuple):
+    """What a layer knows of a set of tokens: keys and values [..., heads, N, d], inputs [..., N, D], mask [..., N]."""
+
+    keys: Tensor
+    values: Tensor
+    x: Tensor
+    mask: Tensor
+
+
+class Relative(nn.Module):
+    """Scores of pairs from products of tokens and differences of inputs: s + MLP(s, g(x_i − x_j)) for all heads.
+
+    g(d) = d / (1 + |d|) resolves small differences and saturates at large ones: where inputs lie twice as far apart
+    as in training, the network still reads numbers close to those that it has learned from.
+    """
+
+    def __init__(self, dim_x: int, num_heads: int, hidden: int) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.net = MLP([num_heads, dim_x], [hidden], num_heads)
+
+    def forward(self, scores: Tensor, x_queries: Tensor, x_slots: Tensor) -> Tensor:
+        gap = x_queries.unsqueeze(-2) - x_slots.unsqueeze(-3)  # [..., T, N, D]
+        change: Tensor = self.net(scores.movedim(-3, -1), gap / (1 + gap.abs()))  # [..., T, N, heads]
+        return scores + change.movedim(-1, -3)
+
+
+class Layer(nn.Module):
+    """One pre-norm layer: multi-head attention to the slots, then a feed-forward network, each added to the tokens.
+
+    Args:
+        settings: sizes.
+        dim_x: number of inputs, whose differences an equivariant layer reads.
+    """
+
+    def __init__(self, settings: Transformer, dim_x: int = 1) -> None:
+        super().__init__()
+        width = settings.width
+        self.num_heads = settings.num_heads
+        self.norm_attention, self.norm_forward = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project = nn.Linear(width, 3 * width)  # queries, keys, values
+        self.mix = nn.Linear(width, width)
+        self.expand = nn.Linear(width, settings.feedforward)
+        self.contract = nn.Linear(settings.feedforward, width)
+        self.relative: Relative | None = None
+        if settings.equivariant:
+            self.relative = Relative(dim_x, settings.num_heads, settings.relative)
+        self._initialise(settings.num_layers)
+
+    def _initialise(self, num_layers: int) -> None:
+        """Glorot's weights and no biases; what is added to the tokens starts small, the more layers the smaller."""
+        for linear in (self.project, self.mix, self.expand, self.contract):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+        with torch.no_grad():
+            for linear in (self.mix, self.contract):
+                linear.weight.div_(math.sqrt(2 * num_layers))
+
+    def among(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, Slots]:
+        """Let all tokens [..., T, W] attend to those under the mask; also return what was attended to."""
+        queries, keys, values = self._heads(h, 0, 3)
+        slots = Slots(keys, values, x, mask)
+        return self._update(h, queries, x, slots), slots
+
+    def onto(self, h: Tensor, x: Tensor, slots: Slots) -> Tensor:
+        """Let tokens attend to slots that were computed before."""
+        (queries,) = self._heads(h, 0, 1)
+        return self._update(h, queries, x, slots)
+
+    def _heads(self, h: Tensor, start: int, stop: int) -> tuple[Tensor, ...]:
+        """Some of queries, keys, values: [..., T, W] -> each [..., heads, T, d]."""
+        width = h.shape[-1]
+        rows = slice(start * width, stop * width)
+        flat = F.linear(self.norm_attention(h), self.project.weight[rows], self.project.bias[rows])
+        return tuple(
+            part.unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
+            for part in flat.chunk(stop - start, dim=-1)
+        )
+
+    def _update(self, h: Tensor, queries: Tensor, x: Tensor, slots: Slots) -> Tensor:
+        heads = attend_to(queries, x, slots, self.relative)
+        h = h + self.mix(heads.transpose(-2, -3).flatten(-2))  # [..., heads, T, d] -> [..., T, W]
+        return h + self.contract(F.gelu(self.expand(self.norm_forward(h))))
+
+
+class Trunk(nn.Module):
+    """All layers and a last norm.
+
+    Args:
+        settings: sizes.
+        dim_x: number of inputs, whose differences equivariant layers read.
+    """
+
+    def __init__(self, settings: Transformer, dim_x: int) -> None:
+        super().__init__()
+        layers = [Layer(settings, dim_x) for _ in range(settings.num_layers)]
+        self.layers = cast("list[Layer]", nn.ModuleList(layers))
+        self.norm = nn.LayerNorm(settings.width)
+
+    def among(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, list[Slots]]:
+        """Pass tokens [..., T, W] that attend to those under the mask; also return the slots of each layer."""
+        memory = []
+        for layer in self.layers:
+            h, slots = layer.among(h, x, mask)
+            memory.append(slots)
+        return self.norm(h), memory
+
+    def onto(self, h: Tensor, x: Tensor, memory: list[Slots]) -> Tensor:
+        """Pass tokens that attend to the slots of a context, in time linear in the number of tokens."""
+        for layer, slots in zip(self.layers, memory, strict=True):
+            h = layer.onto(h, x, slots)
+        return self.norm(h)
+
+
+def attend_to(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
+    """Attention of queries [..., heads, T, d] at x [..., T, D] to the slots; zeros where none is filled.
+
+    Without gradients a bounded number of queries at a time; with them all at once, since what a piece computes would be
+    kept for the backward pass anyway.
+    """
+    if torch.is_grad_enabled():
+        return _written_out(queries, x, slots, relative)
+    tasks, slots_each = math.prod(queries.shape[:-3]), slots.keys.shape[-2]
+    if relative is None:
+        attend, at_once = _fused, PAIRS_FUSED // max(1, tasks * slots_each * queries.shape[-3])
+    else:
+        attend, at_once = _written_out, PAIRS_WRITTEN_OUT // max(1, tasks * slots_each * relative.hidden)
+    if queries.shape[-2] <= at_once:
+        return attend(queries, x, slots, relative)
+    parts = zip(queries.split(max(1, at_once), dim=-2), x.split(max(1, at_once), dim=-2), strict=True)
+    return torch.cat([attend(some, places, slots, relative) for some, places in parts], dim=-2)
+
+
+def _written_out(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
+    """By its equation, for training: `vmap` has no rule for the gradient of torch's fused kernels."""
+    scores = queries @ slots.keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])  # [..., heads, T, N]
+    if relative is not None:
+        scores = relative(scores, x, slots.x)
+    return average(scores, slots.values, slots.mask.unsqueeze(-2))
+
+
+def _fused(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
+    """By torch's kernels, for prediction: they need not hold a number for each pair of query and slot.
+
+    Some kernels give NaN for a set without a filled slot. There all slots are seen, and their values are zero.
+    """
+    mask = slots.mask.unsqueeze(-2).unsqueeze(-1)  # [..., 1, N, 1]
+    seen = (mask | ~mask.any(-2, keepdim=True)).transpose(-1, -2)  # [..., 1, 1, N]
+    keys, values = torch.where(mask, slots.keys, 0.0), torch.where(mask, slots.values, 0.0)
+    if not slots.keys.shape[-2]:
+        return torch.zeros_like(queries)
+    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)

@@ -1,0 +1,1 @@
+"""The other readings of the paper, one option changed at a time."""

@@ -1,0 +1,132 @@
+"""Ablations: other readings of the paper, each run once on the curves and on the Cart-Pole.
+
+Each row is DSVNP with the paper's sizes and one change; NP stands beside it. One change is no reading of this paper but
+what the code does that it builds on: a hidden layer between the mean over the context and the parameters of z_G.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from dsvnp.models import base_name
+from dsvnp.naming import lookup
+from dsvnp.paper.cartpole.experiment import CartPoleExperiment
+from dsvnp.paper.change import NO_CHANGE, Change
+from dsvnp.paper.curves.experiment import CurvesExperiment
+from dsvnp.paper.experiment import Experiment, UnitResult, Workplace
+from dsvnp.plotting.figures import dots_figure
+
+VARIANTS = {
+    "np": NO_CHANGE,
+    "dsvnp": NO_CHANGE,
+    "dsvnp-context-posterior": Change(arch={"posterior": "context"}),
+    "dsvnp-undivided-kl": Change(objective={"divide_global": False}),
+    "dsvnp-separate-encoders": Change(arch={"separate_encoders": True}),
+    "dsvnp-exp-scale": Change(arch={"latent_scale": "exp"}),
+    "np-latent-hidden": Change(arch={"latent_hidden": (128,)}),
+    "dsvnp-latent-hidden": Change(arch={"latent_hidden": (128,)}),
+    "dsvnp-beta-local-1": Change(objective={"beta_local": 1.0}),
+    "dsvnp-beta-local-5": Change(objective={"beta_local": 5.0}),
+    "dsvnp-beta-local-1000": Change(objective={"beta_local": 1000.0}),
+    "dsvnp-annealed": Change(anneal=0.5),
+    "dsvnp-constrained": Change(objective={"epsilon_local": 0.05}),
+    "dsvnp-beta-global-5": Change(objective={"beta_global": 5.0}),
+}
+# What the figure shows of each data set: its title, the split, the axis.
+SHOWN = {
+    "curves": ("curves, 50 context points", "inter-J-max", "NLL (nats/point)"),
+    "cartpole": ("Cart-Pole, 14 unseen configurations", "test-J", "NLL (nats/transition)"),
+}
+
+
+@dataclass(frozen=True)
+class AblationsExperiment(Experiment):
+    """Settings of the ablations.
+
+    Attributes:
+        datasets: "curves", "cartpole".
+        variants: which of `VARIANTS`.
+        curves: settings of the curves; the paper's architecture is used.
+        cartpole: settings of the Cart-Pole.
+    """
+
+    name: ClassVar[str] = "ablations"
+    paper: ClassVar[dict[tuple[str, str, str, str], tuple[float, float]]] = {}  # the paper has none
+    extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "datasets", "variants")
+
+    models: tuple[str, ...] = ("np", "dsvnp")
+    datasets: tuple[str, ...] = ("curves", "cartpole")
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    curves: CurvesExperiment = field(default_factory=CurvesExperiment)
+    cartpole: CartPoleExperiment = field(default_factory=CartPoleExperiment)
+
+    @classmethod
+    def presets(cls) -> dict[str, Self]:
+        """The experiments' own presets; the curves of the paper's for fewer steps, at a rate that falls."""
+        curves, cartpole = CurvesExperiment.presets(), CartPoleExperiment.presets()
+        brief: dict[str, Any] = {"learning_rate": 1e-3, "schedule": "cosine"}
+        return {
+            "smoke": cls("smoke", num_seeds=2, curves=curves["smoke"], cartpole=cartpole["smoke"]),
+            "quick": cls(
+                "quick",
+                curves=replace(curves["quick"], num_steps=2000, num_points=64, **brief),
+                cartpole=cartpole["quick"],
+            ),
+            "paper": cls(
+                "paper",
+                num_seeds=5,
+                curves=replace(curves["paper"], num_steps=100_000, **brief),
+                cartpole=cartpole["paper"],
+            ),
+        }
+
+    def labels(self) -> list[str]:
+        """Each variant on each data set, but those that change nothing there."""
+        for name in self.datasets:
+            lookup(name, SHOWN, "data set")
+        for name in self.variants:
+            lookup(name, VARIANTS, "variant")
+        if (reason := self.missing(None)) is not None:
+            raise ValueError(reason)
+        own = {"curves": self.curves.beta_local, "cartpole": self.cartpole.beta_local}
+        return [
+            f"{name}@{dataset}"
+            for dataset in self.datasets
+            for name in self._chosen()
+            if VARIANTS[name].objective.get("beta_local") != own[dataset]
+        ]
+
+    def _chosen(self) -> list[str]:
+        """Variants of the models that are asked for."""
+        return [name for name in self.variants if base_name(name) in self.models]
+
+    def missing(self, data_dir: Path | None) -> str | None:
+        """It needs no data, but a model that is ablated."""
+        if self._chosen():
+            return None
+        known = ", ".join(dict.fromkeys(base_name(name) for name in self.variants))
+        return f"The ablations are of {known}; none of {', '.join(self.models)} is among them."
+
+    def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
+        """Let the data set's experiment train and measure with the change."""
+        variant, _, dataset = model.partition("@")
+        study: CurvesExperiment | CartPoleExperiment = self.curves if dataset == "curves" else self.cartpole
+        # @ is not for file names
+        return study.ablate(f"{variant}-on-{dataset}", VARIANTS[variant], seeds, place)
+
+    def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
+        """NLL of each variant, a plot a data set."""
+        panels = []
+        for dataset, (title, split, axis) in SHOWN.items():
+            values = {
+                unit.model.partition("@")[0]: m.values
+                for unit in units
+                for m in unit.measurements
+                if (m.dataset, m.metric, m.split) == (dataset, "nll", split)
+            }
+            if values:
+                panels.append((title, axis, values))
+        return [dots_figure(panels, out / "ablations.svg")]

@@ -1,0 +1,85 @@
+"""All experiments in one go: what can run runs, what lacks data is listed, and a run that stopped goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from dsvnp.paper.experiment import Experiment, Workplace, make_experiment
+from dsvnp.paper.runner import run
+from dsvnp.training import CheckpointError
+
+
+class Job(NamedTuple):
+    """One run of one experiment.
+
+    Attributes:
+        name: of its folder: "toy", "images-mnist".
+        experiment: its settings.
+        missing: what it needs and does not find; None if it can run.
+    """
+
+    name: str
+    experiment: Experiment
+    missing: str | None
+
+
+def plan(
+    kinds: Iterable[type[Experiment]], preset: str, data_dir: Path | None, **overrides: Any
+) -> list[Job]:
+    """One job for each part of each experiment.
+
+    Args:
+        kinds: the experiments.
+        preset: "smoke", "quick" or "paper".
+        data_dir: directory of the data sets.
+        overrides: settings that all of them have; None leaves a setting alone.
+    """
+    jobs, given = [], {name: value for name, value in overrides.items() if value is not None}
+    for kind in kinds:
+        for part in kind.parts:
+            made = make_experiment(kind, preset, **part, **given)
+            jobs.append(Job("-".join([kind.name, *map(str, part.values())]), made, _missing(made, data_dir)))
+    return jobs
+
+
+def _missing(experiment: Experiment, data_dir: Path | None) -> str | None:
+    """What stands in the way of an experiment; a damaged file is as good as none."""
+    try:
+        return experiment.missing(data_dir)
+    except (ValueError, OSError) as error:
+        return str(error)
+
+
+def run_all(jobs: Sequence[Job], place: Workplace, resume: bool = False) -> list[str]:
+    """Run what can run, each in a folder of its own below `place.out`; return the names of those that failed.
+
+    One that fails does not stop the others. What is missing is listed at the end, where it is seen.
+
+    Args:
+        jobs: what to run.
+        place: where.
+        resume: insist that there is something to go on from.
+    """
+    ready = [job for job in jobs if job.missing is None]
+    if resume and not any((place.out / job.name / "units.json").is_file() for job in ready):
+        raise ValueError(f"nothing to resume in {place.out}; leave out --resume to start")
+    start, failed = time.perf_counter(), []
+    for number, job in enumerate(ready, 1):
+        place.console.rule(f"{job.name}, {number} of {len(ready)}", align="left")
+        try:
+            run(job.experiment, replace(place, out=place.out / job.name))
+        except (ValueError, OSError, CheckpointError, torch.OutOfMemoryError) as error:
+            failed.append(job.name)
+            place.console.print(f"{job.name} failed: {error}", markup=False)
+        minutes = (time.perf_counter() - start) / 60
+        place.console.print(f"{number} of {len(ready)} experiments done, {minutes:.1f} min so far.")
+    for job in jobs:
+        if job.missing is not None:
+            place.console.print(f"Left out: {job.name}. {job.missing}", markup=False)
+    return failed

@@ -1,0 +1,209 @@
+"""Problems on planar arms with links of unknown lengths, l ~ U[0.3, 1] each per task.
+
+Inverse kinematics: the hand's place → both joint angles. With the hand at radius r and angle φ,
+
+    q₂ = ± arccos((r² − l₁² − l₂²) / 2 l₁ l₂),    q₁ = φ − atan2(l₂ sin q₂, l₁ + l₂ cos q₂):
+
+elbow up or elbow down, with equal chance; angles are not wrapped, and have noise of 0.05 rad.
+
+Hidden pose: the shoulder's angle x → four markers (elbow, middle of the second link, wrist, hand), with noise of 0.05.
+With d(α) = (cos α, sin α) and hidden θ₂, θ₃ ~ U[−2, 2] per point,
+
+    elbow = l₁ d(x),    wrist = elbow + l₂ d(x + θ₂),    hand = wrist + l₃ d(x + θ₂ + θ₃).
+
+Its density is an integral over θ₂ and θ₃. A marker at distance l from a joint, seen at s from there, has a likelihood
+∝ exp(l s·d(α)/σ²) of the link's direction α: we integrate by Gauss-Legendre over a window around its peak.
+
+Axes: N tasks, T points; places are [..., 2].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsvnp.gaussian import gaussian_log_prob
+from dsvnp.paper.ambiguity.densities import equal_mixture, gauss_legendre, in_chunks
+from dsvnp.paper.ambiguity.problem import Points, Problem
+from dsvnp.sources.base import Tensors
+from dsvnp.sources.gp import Range, uniform_inputs
+
+
+def direction(angle: Tensor) -> Tensor:
+    """(cos α, sin α), [..., 2]."""
+    return torch.stack([angle.cos(), angle.sin()], dim=-1)
+
+
+def uniform(shape: tuple[int, ...], limits: Range, generator: torch.Generator) -> Tensor:
+    """Uniform numbers between two limits, in float64."""
+    low, high = limits
+    unit = torch.rand(*shape, generator=generator, dtype=torch.float64, device=generator.device)
+    return low + (high - low) * unit
+
+
+def two_link_hand(angles: Tensor, lengths: Tensor) -> Tensor:
+    """Where the hand of a two-link arm is, [..., 2], for joint angles q and lengths of that shape."""
+    (q1, q2), (l1, l2) = angles.unbind(-1), lengths.unbind(-1)
+    return l1.unsqueeze(-1) * direction(q1) + l2.unsqueeze(-1) * direction(q1 + q2)
+
+
+def elbow_solutions(place: Tensor, lengths: Tensor) -> Tensor:
+    """Both joint angles that bring the hand to a place [..., 2]: [2, ..., 2], q₂ ≥ 0 first."""
+    l1, l2 = lengths.unbind(-1)
+    cos = (place.square().sum(-1) - l1.square() - l2.square()) / (2 * l1 * l2)
+    bend = torch.acos(cos.clamp(-1, 1))
+    phi = torch.atan2(place[..., 1], place[..., 0])
+    solutions = []
+    for q2 in (bend, -bend):
+        q1 = phi - torch.atan2(l2 * q2.sin(), l1 + l2 * q2.cos())
+        solutions.append(torch.stack([q1, q2], dim=-1))
+    return torch.stack(solutions)
+
+
+@dataclass(frozen=True)
+class InverseKinematics(Problem):
+    """The hand's place, in Cartesian coordinates → the joint angles of a two-link arm, elbow up or down.
+
+    Attributes:
+        lengths: range of the links' lengths.
+        margin: how far the hand keeps from the arm's smallest and largest reach.
+        noise: standard deviation of the angles, in rad.
+    """
+
+    dim_x = 2
+    dim_y = 2
+    lengths: Range = (0.3, 1.0)
+    margin: float = 0.1
+    noise: float = 0.05
+
+    def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
+        """Draw arms, then places of the hand and a bend of the elbow for each."""
+        lengths = uniform((count, 1, 2), self.lengths, generator)
+        l1, l2 = lengths.unbind(-1)  # [N, 1]
+        r, phi, coin = uniform((3, count, num_points), (0.0, 1.0), generator)
+        low, high = (l1 - l2).abs() + self.margin, l1 + l2 - self.margin
+        x = (low + (high - low) * r).unsqueeze(-1) * direction(math.pi * (phi - 0.5))
+        up, down = elbow_solutions(x, lengths)
+        angles = torch.where((coin < 0.5).unsqueeze(-1), up, down)
+        y = angles + self.noise * torch.empty_like(angles).normal_(generator=generator)
+        return Points(x, y, {"lengths": lengths})
+
+    def log_density(self, x: Tensor, y: Tensor, parameters: Tensors) -> Tensor:
+        """A mixture of two equal Gaussians."""
+        return equal_mixture(y, elbow_solutions(x, parameters["lengths"]), self.noise)
+
+    def moments(self, x: Tensor, parameters: Tensors) -> tuple[Tensor, Tensor]:
+        """The mean of both solutions, and a covariance along their difference."""
+        up, down = elbow_solutions(x, parameters["lengths"])
+        gap = (up - down) / 2
+        eye = torch.eye(2, dtype=x.dtype, device=x.device)
+        return (up + down) / 2, gap[..., :, None] * gap[..., None, :] + self.noise**2 * eye
+
+
+def markers(shoulder: Tensor, elbow: Tensor, wrist: Tensor, lengths: Tensor) -> Tensor:
+    """Elbow, middle of the second link, wrist and hand of an arm, [..., 8], as x₁, y₁, x₂, y₂, …
+
+    Args:
+        shoulder: angle of the first link, [...].
+        elbow: angle of the second link relative to the first, [...].
+        wrist: angle of the third relative to the second, [...].
+        lengths: of the links, [..., 3].
+    """
+    first, second, third = (
+        length.unsqueeze(-1) * direction(angle)
+        for length, angle in zip(
+            lengths.unbind(-1), (shoulder, shoulder + elbow, shoulder + elbow + wrist), strict=True
+        )
+    )
+    places = (first, first + second / 2, first + second, first + second + third)
+    return torch.cat(torch.broadcast_tensors(*places), dim=-1)
+
+
+@dataclass(frozen=True)
+class HiddenPose(Problem):
+    """The shoulder's angle → four markers of a three-link arm whose other two joints are hidden.
+
+    Attributes:
+        lengths: range of the links' lengths.
+        bend: largest angle of shoulder, elbow and wrist, to either side, in rad.
+        noise: standard deviation of each coordinate of a marker.
+        num_nodes: quadrature nodes for each hidden angle.
+    """
+
+    dim_x = 1
+    dim_y = 8
+    lengths: Range = (0.3, 1.0)
+    bend: float = 2.0
+    noise: float = 0.05
+    num_nodes: int = 24
+
+    def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
+        """Draw arms, then poses."""
+        limits = (-self.bend, self.bend)
+        lengths = uniform((count, 1, 3), self.lengths, generator)
+        x = uniform_inputs(count, num_points, generator, limits, torch.float64)
+        elbow, wrist = uniform((2, count, num_points), limits, generator)
+        clean = markers(x.squeeze(-1), elbow, wrist, lengths)
+        y = clean + self.noise * torch.empty_like(clean).normal_(generator=generator)
+        return Points(x, y, {"lengths": lengths})
+
+    def log_density(self, x: Tensor, y: Tensor, parameters: Tensors) -> Tensor:
+        """Integrate over both hidden angles, some points at a time."""
+        lengths = parameters["lengths"].expand(*x.shape[:2], 3)
+        return in_chunks(
+            self._integrate, x.flatten(), y.flatten(0, 1), lengths.flatten(0, 1), size=1024
+        ).reshape(x.shape[:2])
+
+    def _integrate(self, x: Tensor, y: Tensor, lengths: Tensor) -> Tensor:
+        """ln p(y | x, lengths) for angles x [P], markers y [P, 8] and lengths [P, 3]."""
+        l1, l2, l3 = lengths.unsqueeze(1).unbind(-1)  # [P, 1] each, which the nodes' axes follow
+        elbow, middle, wrist, hand = y.unflatten(-1, (4, 2)).unbind(-2)
+        joint = l1 * direction(x)  # where the elbow is, [P, 2]
+        outer = self._log_prob(elbow, joint)
+        # Second link, K nodes: its middle and its end are seen.
+        pull = l2 * ((middle - joint) / 2 + (wrist - joint))
+        angle2, log_weight2 = self._nodes(pull, x)  # [P, K]
+        arm = l2.unsqueeze(-1) * direction(angle2)  # [P, K, 2]
+        seen2 = self._log_prob(middle.unsqueeze(1), joint.unsqueeze(1) + arm / 2)
+        seen2 = seen2 + self._log_prob(wrist.unsqueeze(1), joint.unsqueeze(1) + arm)
+        # Third link, K more nodes for each of them: the hand is seen.
+        rest = hand.unsqueeze(1) - joint.unsqueeze(1) - arm  # [P, K, 2]
+        angle3, log_weight3 = self._nodes(l3.unsqueeze(-1) * rest, angle2)  # [P, K, K]
+        tip = l3[..., None, None] * direction(angle3)
+        seen3 = (self._log_prob(rest.unsqueeze(2), tip) + log_weight3).logsumexp(-1)
+        return outer + (seen2 + seen3 + log_weight2).logsumexp(-1)
+
+    def _log_prob(self, place: Tensor, centre: Tensor) -> Tensor:
+        """ln N(place; centre, σ² I), [...]."""
+        return gaussian_log_prob(place, centre, torch.full_like(centre, self.noise)).sum(-1)
+
+    def _nodes(self, pull: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
+        """Angles [..., K] where exp(pull·d(α)/σ²) is not negligible, and logs of quadrature weights times prior.
+
+        Angles keep to within `bend` of `base` [...]. The density around its peak is close to a Gaussian of variance
+        σ²/|pull|; seven of its standard deviations to either side are integrated.
+        """
+        strength = pull.square().sum(-1).sqrt()
+        peak = torch.atan2(pull[..., 1], pull[..., 0]) - base
+        peak = torch.remainder(peak + math.pi, 2 * math.pi) - math.pi
+        width = (7 * self.noise / strength.sqrt()).clamp(max=self.bend)
+        low = torch.minimum(peak - width, self.bend - width).clamp(min=-self.bend)
+        high = torch.maximum(peak + width, width - self.bend).clamp(max=self.bend)
+        node, weight = gauss_legendre(self.num_nodes, pull)
+        half = ((high - low) / 2).unsqueeze(-1)
+        angle = base.unsqueeze(-1) + low.unsqueeze(-1) + half * (node + 1)
+        return angle, (half * weight / (2 * self.bend)).log()
+
+    def moments(self, x: Tensor, parameters: Tensors) -> tuple[Tensor, Tensor]:
+        """Mean and covariance over both hidden angles, by quadrature."""
+        node, weight = gauss_legendre(16, x)
+        elbow, wrist = (self.bend * node).repeat_interleave(16), (self.bend * node).repeat(16)
+        weight = (weight / 2).repeat_interleave(16) * (weight / 2).repeat(16)  # [256], sums to 1
+        clean = markers(x, elbow, wrist, parameters["lengths"].unsqueeze(-2))  # [N, T, 256, 8]
+        mean = (weight[:, None] * clean).sum(-2)
+        centred = (clean - mean.unsqueeze(-2)) * weight.sqrt()[:, None]
+        eye = torch.eye(8, dtype=x.dtype, device=x.device)
+        return mean, centred.mT @ centred + self.noise**2 * eye

@@ -1,0 +1,1 @@
+"""Cart-Pole system identification (Table 3)."""

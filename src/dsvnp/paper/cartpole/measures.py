@@ -1,0 +1,155 @@
+"""What is measured of a model of the Cart-Pole: Table 3, the effect of context, roll-outs; and the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from dsvnp.metrics import Points, nll, point_nll, point_squared_error, squared_error
+from dsvnp.models import NeuralProcess
+from dsvnp.paper.cartpole.data import Environments, Transitions, average_step, identification_task
+from dsvnp.paper.cartpole.physics import TEST_ENVIRONMENTS
+from dsvnp.paper.cartpole.rollouts import Scores, roll_out, roll_out_average, shown
+from dsvnp.paper.experiment import Measurement
+from dsvnp.predictive import GaussianPredictive, Predictive
+from dsvnp.task import Task
+
+HORIZON = 10
+CONTEXT_SIZES = (1, 2, 5, 10, 20, 50, 100)
+SHOWN = TEST_ENVIRONMENTS.index((0.6, 0.1))  # training knows neither its mass nor its friction
+POINTS: tuple[Points, ...] = ("J", "P")
+STEPS = (1, 5, 10)  # after which roll-outs have a row in the results; figures show all
+
+
+class Unseen(NamedTuple):
+    """The 14 test environments, the same for every model.
+
+    Attributes:
+        task: a context each, and all transitions as targets.
+        by_size: for each size of context, tasks with fewer targets; a smaller context is part of a larger one.
+        runs: trajectories to roll out.
+    """
+
+    task: Task
+    by_size: dict[int, list[Task]]
+    runs: Transitions
+
+    @classmethod
+    def draw(
+        cls,
+        num_trajectories: int,
+        num_context: int,
+        num_rollouts: int,
+        num_contexts: int,
+        generator: torch.Generator,
+    ) -> Unseen:
+        """Simulate the test environments.
+
+        Args:
+            num_trajectories: of each environment, to predict.
+            num_context: largest context.
+            num_rollouts: further trajectories of each, to roll out.
+            num_contexts: random contexts of each size.
+            generator: source of all randomness.
+        """
+        data = Transitions.draw(TEST_ENVIRONMENTS, num_trajectories, HORIZON, generator)
+        task = identification_task(data, num_context, generator)
+        runs = Transitions.draw(TEST_ENVIRONMENTS, num_rollouts, HORIZON, generator)
+        few = Transitions(data.x[:, :40], data.y[:, :40])
+        by_size: dict[int, list[Task]] = {}
+        for size in (size for size in CONTEXT_SIZES if size <= num_context):
+            again = [
+                torch.Generator(generator.device).manual_seed(3_000_000 + i) for i in range(num_contexts)
+            ]
+            by_size[size] = [identification_task(few, size, each) for each in again]
+        return cls(task, by_size, runs)
+
+
+def measure(
+    nets: Sequence[NeuralProcess], data: Unseen, draws: tuple[int, int], num_particles: int
+) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
+    """Table 3's rows and those of the roll-outs, a value a net; and what the figures show.
+
+    Args:
+        nets: replicas of one model.
+        data: what to measure on.
+        draws: of z_G and of each z_* in prediction.
+        num_particles: particles of a roll-out.
+    """
+    predictions = [predict(net, data.task, draws) for net in nets]
+    rows = [
+        _row(name, f"test-{points}", unit, (metric(p, data.task, points) for p in predictions))
+        for name, unit, metric in (("nll", "nats/point", nll), ("mse", "raw", squared_error))
+        for points in POINTS
+    ]
+    generator = torch.Generator(data.runs.x.device)
+    particles = [roll_out(net, data.task, data.runs, num_particles, generator.manual_seed(0)) for net in nets]
+    scores = [Scores.of(each, data.runs.y) for each in particles]
+    for step in STEPS:
+        rows.append(_row("rollout-mse", f"step-{step}", "raw", (s.mse[step - 1] for s in scores)))
+        rows.append(
+            _row("rollout-coverage-90", f"step-{step}", "share", (s.coverage[step - 1] for s in scores))
+        )
+    curves = [by_context(net, data, draws) for net in nets]
+    extras = {
+        "environments": TEST_ENVIRONMENTS,
+        "by_environment": [by_environment(p, data.task) for p in predictions],
+        "context_sizes": list(data.by_size),
+        "nll": [curve["nll"] for curve in curves],
+        "mse": [curve["mse"] for curve in curves],
+        "rollout_steps": list(range(1, HORIZON + 1)),
+        "rollout_mse": [s.mse.tolist() for s in scores],
+        "rollout_coverage": [s.coverage.tolist() for s in scores],
+        "rollout": shown(particles[0], data.runs, SHOWN),
+    }
+    return tuple(rows), extras
+
+
+def measure_oracle(
+    data: Unseen, environments: Environments, num_seeds: int
+) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
+    """The same of one who knows the mechanics exactly but averages over environments; it has an error only."""
+    mean = average_step(environments, data.task.x_target)
+    exact = GaussianPredictive(mean[None, None], torch.ones_like(mean))
+    errors = {points: squared_error(exact, data.task, points) for points in POINTS}
+    rows = [_row("mse", f"test-{points}", "raw", [error] * num_seeds) for points, error in errors.items()]
+    path = roll_out_average(environments, data.runs)
+    mse = Scores.of(path[None], data.runs.y).mse
+    rows += [_row("rollout-mse", f"step-{step}", "raw", [mse[step - 1]] * num_seeds) for step in STEPS]
+    extras = {
+        "mse": float(errors["P"]),
+        "rollout_mse": mse.tolist(),
+        "rollout": shown(path[None], data.runs, SHOWN)["mean"],
+    }
+    return tuple(rows), extras
+
+
+def by_context(net: NeuralProcess, data: Unseen, draws: tuple[int, int]) -> dict[str, list[float]]:
+    """NLL and squared error outside the context for each size of context."""
+    out: dict[str, list[float]] = {"nll": [], "mse": []}
+    for tasks in data.by_size.values():
+        predictions = [(predict(net, task, draws), task) for task in tasks]
+        out["nll"].append(float(torch.cat([point_nll(p, task) for p, task in predictions]).mean()))
+        out["mse"].append(float(torch.cat([point_squared_error(p, task) for p, task in predictions]).mean()))
+    return out
+
+
+def by_environment(predictive: Predictive, task: Task) -> dict[str, list[float]]:
+    """NLL and squared error of each environment, over all its transitions (J)."""
+    assert task.y_target is not None
+    error = (task.y_target - predictive.mean).square().mean((1, 2))
+    return {"nll": (-predictive.log_prob(task.y_target).mean(1)).tolist(), "mse": error.tolist()}
+
+
+def predict(net: NeuralProcess, task: Task, draws: tuple[int, int]) -> Predictive:
+    """Predict with draws that are the same for each call, in parts that fit into a few hundred megabytes."""
+    generator = torch.Generator(task.x_target.device).manual_seed(0)
+    chunk = max(1, 100_000 // (draws[0] * draws[1]))
+    return net.predict(task, *draws, generator=generator, validate=False, chunk=chunk)
+
+
+def _row(metric: str, split: str, unit: str, values: Iterable[torch.Tensor]) -> Measurement:
+    """A measurement of this experiment."""
+    return Measurement("cartpole", metric, split, unit, tuple(float(value) for value in values))

@@ -1,0 +1,1 @@
+"""Published data files: the catalogue, checksums and readers."""

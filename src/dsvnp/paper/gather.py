@@ -1,0 +1,73 @@
+"""Runs of one experiment made in several places, put together into one folder.
+
+    python -m dsvnp.paper.gather OUT RUN [RUN …]
+
+Models or seeds that were run apart (on several machines, or side by side on one GPU; `--set first_seed=2`) leave a
+`units.json` each. This writes their joint `units.json`, `results.json` and figures; with a single RUN it draws its
+figures anew.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dsvnp.naming import lookup
+from dsvnp.paper import EXPERIMENTS
+from dsvnp.paper.experiment import Experiment, UnitResult
+from dsvnp.paper.runner import joined, load_units, write_results
+
+
+def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
+    """Write what the runs hold together into `out`, and return the figures' paths.
+
+    Raises:
+        ValueError: if the runs differ in a setting other than models and seeds, or in a unit that they share.
+    """
+    experiment = joint_experiment(runs)
+    units: dict[tuple[str, int], UnitResult] = {}
+    for run in runs:
+        for unit in load_units(experiment, run, resume=True):
+            for seed in unit.seeds:  # a reference that learns nothing is the same in each run
+                known = units.setdefault((unit.model, seed), unit)
+                if known.measurements != unit.measurements:
+                    raise ValueError(
+                        f"{run} has another {unit.model} with seed {seed}; leave one of them out"
+                    )
+    found = list({id(unit): unit for unit in units.values()}.values())
+    # The settings of an old run may lack a model.
+    labels = [*experiment.labels(), *(unit.model for unit in found)]
+    found.sort(key=lambda unit: (labels.index(unit.model), unit.seeds))
+    out.mkdir(parents=True, exist_ok=True)
+    write_results(experiment, found, out)
+    return experiment.draw(found, out)
+
+
+def joint_experiment(runs: Sequence[Path]) -> Experiment:
+    """The experiment of the first run, with what all of them have of the settings that may be added to."""
+    for run in runs:
+        if not (run / "units.json").is_file():
+            raise ValueError(f"{run} has no units.json; name folders that `dsvnp reproduce --out` wrote")
+    records = [json.loads((run / "units.json").read_text(encoding="utf-8")) for run in runs]
+    kind = lookup(records[0]["experiment"], EXPERIMENTS, "experiment")
+    return joined(kind, [record["config"] for record in records])
+
+
+def main(words: Sequence[str]) -> None:
+    """Run from the command line; an error a user can mend is one line and exit code 2."""
+    if len(words) < 2 or words[0].startswith("-"):
+        print("usage: python -m dsvnp.paper.gather OUT RUN [RUN …]", file=sys.stderr)
+        sys.exit(2)
+    out, *runs = map(Path, words)
+    try:
+        for figure in gather(out, runs):
+            print(figure)
+    except (ValueError, OSError) as error:
+        print(f"gather: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,182 @@
+"""What the image experiment learns from and is judged on: all sets of a domain, on the device (PROTOCOLS §5)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dsvnp.naming import lookup
+from dsvnp.networks import Shape
+from dsvnp.paper.datasets.catalogue import ImageSet, load_images
+from dsvnp.paper.images.ood import IN_RANGE, NOISES, noise, noise_in_range, shuffle_blocks
+from dsvnp.paper.images.source import normalise
+
+BLOCKS = 4  # along each side of a shuffled image
+
+
+class Domain(NamedTuple):
+    """What belongs to a set of images that models are trained on.
+
+    Attributes:
+        embedding: "lenet" or "vgg".
+        image: channels, height, width.
+        dim_lat: size of representations and latents (App. E).
+        dropout: rate of MC-Dropout (App. E).
+        standardised: whether images have mean 0 and standard deviation 1 in each channel, or lie in [0, 1].
+        others: image sets that are out of distribution.
+    """
+
+    embedding: str
+    image: tuple[int, int, int]
+    dim_lat: int
+    dropout: float
+    standardised: bool
+    others: tuple[str, ...]
+
+
+DOMAINS = {
+    "mnist": Domain("lenet", (1, 28, 28), 64, 0.1, False, ("fashion-mnist", "kmnist")),
+    "cifar10": Domain("vgg", (3, 32, 32), 128, 0.2, True, ("svhn",)),
+}
+
+
+class Portions(NamedTuple):
+    """How much of each set is used, and for what.
+
+    Attributes:
+        judged_on: "test" for the test images, the other image sets and noise; "held-out" for training images that are
+            not learned from, the same shuffled, and noise: what settings are chosen on.
+        num_train: images learned from; None for all that are not held out.
+        num_held_out: training images that are held out, if they are judged on.
+        num_test: images of each set that is judged on, at most.
+        num_context: images of a context.
+    """
+
+    judged_on: str = "test"
+    num_train: int | None = None
+    num_held_out: int = 5000
+    num_test: int = 10_000
+    num_context: int = 100
+
+    @property
+    def held_out(self) -> bool:
+        """Whether held-out training images are judged on."""
+        return lookup(self.judged_on, {"test": False, "held-out": True}, "set to judge on")
+
+
+class Context(NamedTuple):
+    """Images [C, pixels] and labels [C, 1] that a model may look at."""
+
+    x: Tensor
+    y: Tensor
+
+
+class Sets(NamedTuple):
+    """A domain on the device.
+
+    Attributes:
+        images: what models learn from, bytes [N, channels, height, width].
+        labels: their classes, [N].
+        mean: what is taken off each channel, [channels].
+        std: what each channel is divided by, [channels].
+        context: images of the training part, for prediction.
+        x: what models are judged on, by name: numbers [N, pixels]; the domain's own images first.
+        y: classes of the domain's own, [N].
+        shown: the bytes of those sets that are images.
+        class_names: what the classes stand for.
+    """
+
+    images: Tensor
+    labels: Tensor
+    mean: Tensor
+    std: Tensor
+    context: Context
+    x: dict[str, Tensor]
+    y: Tensor
+    shown: dict[str, Tensor]
+    class_names: tuple[str, ...]
+
+
+def load_sets(
+    name: str, directory: Path | None, device: torch.device, portions: Portions, verify: bool = True
+) -> Sets:
+    """Read a domain and what is out of it, the same for all models and seeds; CUDA draws other noise than a CPU.
+
+    Args:
+        name: "mnist" or "cifar10".
+        directory: the data directory; None reads the variable DSVNP_DATA.
+        device: where the sets lie.
+        portions: how much of each.
+        verify: False accepts files whose checksum differs from the published one.
+    """
+    domain = lookup(name, DOMAINS, "domain")
+    read, *others = read_sets(name, directory, portions, verify)
+    order = torch.randperm(len(read.images), generator=torch.Generator().manual_seed(1_000_000))
+    kept = portions.num_held_out if portions.held_out else 0
+    images, labels = _tensors(read, order[kept:][: portions.num_train], device)
+    mean, std = _statistics(images)
+    off, by = (mean, std) if domain.standardised else (torch.zeros_like(mean), torch.ones_like(std))
+
+    def numbers(sets: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: normalise(images.flatten(1), off, by) for name, images in sets.items()}
+
+    generator = torch.Generator(device).manual_seed(2_000_000 + portions.held_out)
+    if portions.held_out:
+        own, y = _tensors(read, order[:kept][: portions.num_test], device)
+        shown = {f"{name}-held-out": own, "shuffled": shuffle_blocks(own, BLOCKS, generator)}
+    else:
+        first = torch.arange(portions.num_test)
+        both = [_tensors(part, first[: len(part.images)], device) for part in others]
+        shown, y = {part.name: pair[0] for part, pair in zip(others, both, strict=True)}, both[0][1]
+    noises, in_range = _noises((len(y), *domain.image), mean, std, generator)
+    x = numbers(shown) | noises | numbers(in_range)
+    chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(3_000_000))
+    rows = chosen[: portions.num_context].to(device)
+    context = Context(normalise(images[rows].flatten(1), off, by), labels[rows, None])
+    return Sets(images, labels, off, by, context, x, y, shown, read.class_names)
+
+
+def read_sets(name: str, directory: Path | None, portions: Portions, verify: bool) -> list[ImageSet]:
+    """Read a domain's training images and, where they are judged on, the test images of all sets, its own first."""
+    others = () if portions.held_out else (name, *lookup(name, DOMAINS, "domain").others)
+    return [
+        _read(name, directory, "train", verify),
+        *(_read(other, directory, "test", verify) for other in others),
+    ]
+
+
+@lru_cache(maxsize=8)  # a run reads the same files for each of its units
+def _read(name: str, directory: Path | None, part: str, verify: bool) -> ImageSet:
+    """Read one part of an image set."""
+    return load_images(name, directory, part, verify=verify)
+
+
+def _tensors(read: ImageSet, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Some images and their labels."""
+    images, labels = torch.from_numpy(read.images)[rows], torch.from_numpy(read.labels)[rows].long()
+    return images.to(device), labels.to(device)
+
+
+def _noises(
+    shape: Shape, mean: Tensor, std: Tensor, generator: torch.Generator
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Noise to be fed as it is, [N, pixels], and noise in the range of bytes, to be normalised like images."""
+    noises = {kind: noise(kind, shape, generator).flatten(1) for kind in NOISES}
+    in_range = {kind + IN_RANGE: 255 * noise_in_range(kind, shape, mean, std, generator) for kind in NOISES}
+    return noises, in_range
+
+
+def _statistics(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel in [0, 1], from a count of bytes: exact, and without a large copy."""
+    values = torch.arange(256, dtype=torch.float64, device=images.device) / 255
+    shares = torch.stack(
+        [torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(1)]
+    ).double()
+    shares = shares / shares.sum(1, keepdim=True)
+    mean = shares @ values
+    std = (shares * (values - mean[:, None]).square()).sum(1).sqrt()
+    return mean.float(), std.float()

@@ -1,0 +1,212 @@
+"""What is measured of a classifier of images: accuracy, calibration, and how its uncertainty tells sets apart."""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dsvnp.metrics import (
+    accuracy,
+    aupr,
+    auroc,
+    empirical_cdf,
+    expected_calibration_error,
+    fpr_at_95,
+    reliability,
+)
+from dsvnp.models import NeuralProcess
+from dsvnp.paper.experiment import Measurement
+from dsvnp.paper.images.data import Context, Sets
+from dsvnp.predictive import CategoricalPredictive, entropy_of, log_mean_exp
+from dsvnp.task import Task
+
+GRID = torch.linspace(0, math.log(10), 33, dtype=torch.float64)  # entropies of ten classes, as in Fig. 4
+NUM_BINS = 15
+NUM_SHOWN = 5
+DETECTION = {"auroc": auroc, "aupr": aupr, "fpr95": fpr_at_95}
+SCORES = {"": "entropy", "-mi": "mutual-information"}
+NATS = ("nll", "entropy", "expected-entropy", "mutual-information")
+
+
+class Judged(NamedTuple):
+    """What a model says of N images, in double precision: nearly certain ones differ in the last digits only.
+
+    Attributes:
+        log_probs: log-probability of each class, averaged over draws, [N, classes].
+        expected_entropy: mean over draws of the entropy, the aleatoric part, [N].
+        num_draws: draws of latents or masks behind it; 1 where nothing is random.
+    """
+
+    log_probs: Tensor
+    expected_entropy: Tensor
+    num_draws: int
+
+    @property
+    def probs(self) -> Tensor:
+        """Class probabilities, [N, classes]."""
+        return self.log_probs.exp()
+
+    @property
+    def entropy(self) -> Tensor:
+        """Predictive entropy (Sec. 4.4), [N]."""
+        return entropy_of(self.probs)
+
+    def uncertainties(self) -> dict[str, Tensor]:
+        """Entropy and its split; only where there are draws, since otherwise all of it is aleatoric."""
+        entropy = self.entropy
+        if self.num_draws == 1:
+            return {"entropy": entropy}
+        split = {
+            "expected-entropy": self.expected_entropy,
+            "mutual-information": entropy - self.expected_entropy,
+        }
+        return {"entropy": entropy, **split}
+
+
+def judge(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Judged:
+    """Predict the classes of images x [N, pixels], with draws that are the same for each call.
+
+    Args:
+        net: a model.
+        context: what it may look at.
+        x: images.
+        num_draws: draws of the global latent, with one of the local latent each; or of dropout masks.
+    """
+    task = Task.from_sets(context.x[None], context.y[None], x[None])
+    generator = torch.Generator(x.device).manual_seed(0)
+    made = net.predict(
+        task, num_draws, generator=generator, chunk=chunk_size(net, num_draws, x.device), validate=False
+    )
+    assert isinstance(made, CategoricalPredictive)
+    draws = CategoricalPredictive(made.log_probs.double())
+    return Judged(
+        log_mean_exp(draws.log_probs, (0, 1))[0], draws.aleatoric[0], draws.shape[0] * draws.shape[1]
+    )
+
+
+def chunk_size(net: NeuralProcess, num_draws: int, device: torch.device) -> int:
+    """How many images to predict at once, at most 1000, so that masks and noise of a layer have 2 GB, on a CPU 80 MB.
+
+    An image is embedded once for all draws, but by MC-Dropout, which needs each layer once a draw.
+    """
+    shapes = net.noise_shapes(1, 1, num_draws, 1, shared=True).values()
+    largest = max([math.prod(shape) for shape in shapes], default=1)
+    room = 500_000_000 if device.type == "cuda" else 20_000_000
+    return max(1, min(1000, room // largest))
+
+
+def scores(judged: Mapping[str, Judged], labels: Tensor) -> dict[tuple[str, str], float]:
+    """All measurements of one net, by set and metric.
+
+    Args:
+        judged: what it says of each set, of the domain's own first.
+        labels: classes of the domain's own images.
+    """
+    domain, *others = judged
+    doubts = {name: each.uncertainties() for name, each in judged.items()}
+    values = {(domain, metric): value for metric, value in classification(judged[domain], labels).items()}
+    for name, kinds in doubts.items():
+        values |= {(name, kind): each.mean() for kind, each in kinds.items()}
+    for name in others:
+        for suffix, kind in SCORES.items():
+            if kind in doubts[name]:
+                pair = doubts[domain][kind], doubts[name][kind]
+                values |= {(name, metric + suffix): function(*pair) for metric, function in DETECTION.items()}
+    return {key: float(value) for key, value in values.items()}
+
+
+def classification(judged: Judged, labels: Tensor) -> dict[str, Tensor]:
+    """How well classes are told."""
+    return {
+        "accuracy": accuracy(judged.probs, labels),
+        "nll": -judged.log_probs.gather(1, labels[:, None]).mean(),
+        "ece": expected_calibration_error(judged.probs, labels, NUM_BINS),
+    }
+
+
+def measure(
+    nets: Sequence[NeuralProcess], sets: Sets, num_draws: int, pictured: bool
+) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
+    """Rows, a value a net, and what the figures are made of.
+
+    Args:
+        nets: replicas of one model.
+        sets: what to measure on.
+        num_draws: see `judge`.
+        pictured: keep the images that the first net is most and least sure of.
+    """
+    values: dict[tuple[str, str, str], list[float]] = {}
+    extras: dict[str, Any] = {"entropies": GRID.tolist(), "cdf": {}, "reliability": []}
+    for net in nets:
+        judged = {name: judge(net, sets.context, x, num_draws) for name, x in sets.x.items()}
+        for (name, metric), value in scores(judged, sets.y).items():
+            values.setdefault((name, metric, "test"), []).append(value)
+        for metric, value in from_test_context(net, sets, num_draws).items():
+            values.setdefault((next(iter(sets.x)), metric, "test-context"), []).append(value)
+        for name, each in judged.items():
+            cdf = empirical_cdf(each.entropy, GRID).tolist()
+            extras["cdf"].setdefault(name, []).append([round(share, 4) for share in cdf])
+        extras["reliability"].append(bins(judged[next(iter(judged))], sets.y))
+        if pictured:
+            extras["pictures"] = pictures(judged, sets)
+            pictured = False
+    rows = [
+        Measurement(name, metric, split, "nats/image" if metric in NATS else "share", tuple(each))
+        for (name, metric, split), each in values.items()
+    ]
+    return tuple(rows), extras
+
+
+def from_test_context(net: NeuralProcess, sets: Sets, num_draws: int) -> dict[str, float]:
+    """The same classification with images of the test set as context, which are then not among the targets."""
+    x = next(iter(sets.x.values()))
+    size = min(len(sets.context.x), len(x) // 2)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(4_000_000)).to(x.device)
+    chosen, others = order[:size], order[size:]
+    judged = judge(net, Context(x[chosen], sets.y[chosen, None]), x[others], num_draws)
+    values = {**classification(judged, sets.y[others]), "entropy": judged.entropy.mean()}
+    return {metric: float(value) for metric, value in values.items()}
+
+
+def bins(judged: Judged, labels: Tensor) -> dict[str, list[float]]:
+    """A reliability diagram as sums, so that those of several seeds can be added; empty bins hold zeros."""
+    made = reliability(judged.probs, labels, NUM_BINS)
+    return {
+        "num_points": made.num_points.tolist(),
+        "confidence": (made.confidence * made.num_points).nan_to_num().tolist(),
+        "accuracy": (made.accuracy * made.num_points).nan_to_num().tolist(),
+    }
+
+
+def pictures(judged: Mapping[str, Judged], sets: Sets) -> dict[str, Any]:
+    """The images of each set that a net is most and least sure of, with the class it takes them for."""
+    out: dict[str, Any] = {}
+    for name, images in sets.shown.items():
+        order = judged[name].entropy.argsort(stable=True)
+        out[name] = {
+            kind: {
+                "shape": [len(rows), *images.shape[1:]],
+                "images": pack(images[rows]),
+                "taken_for": [sets.class_names[i] for i in judged[name].probs[rows].argmax(1).tolist()],
+                "entropy": [round(value, 3) for value in judged[name].entropy[rows].tolist()],
+            }
+            for kind, rows in {"most": order[:NUM_SHOWN], "least": order.flip(0)[:NUM_SHOWN]}.items()
+        }
+    return out
+
+
+def pack(images: Tensor) -> str:
+    """Bytes as text that JSON holds."""
+    return base64.b64encode(zlib.compress(images.cpu().contiguous().numpy().tobytes(), 9)).decode()
+
+
+def unpack(text: str, shape: Sequence[int]) -> Tensor:
+    """What `pack` packed."""
+    raw = bytearray(zlib.decompress(base64.b64decode(text)))
+    return torch.frombuffer(raw, dtype=torch.uint8).reshape(*shape)

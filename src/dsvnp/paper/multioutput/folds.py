@@ -1,0 +1,180 @@
+"""Folds of a table: two random halves, ten times, each half once for training and once for the test.
+
+Split 2r + f trains on half f of repeat r. Every model sees the same splits, the same rows held out of the training
+half, and the same context rows at test, so that values of a row of results are paired over models.
+
+Settings are chosen on *inner* splits (`Portions.judged_on`): a fifth of a training half takes the place of the test
+half, which is not looked at. They too are the same for every model and every choice of settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dsvnp.naming import lookup
+from dsvnp.paper.datasets.catalogue import Table, load_table
+from dsvnp.sources.base import Standardizer
+from dsvnp.task import Task
+
+PUBLISHED = {"sarcos": 48933, "wq": 1060, "scm20d": 8966}  # rows
+JUDGED = {"test": False, "held-out": True}  # whether rows of the training half are judged on
+INNER = 0.2  # of the training half, where they are
+
+
+class Rows(NamedTuple):
+    """Inputs [N, dim_x] and outputs [N, dim_y], in unit variance of the rows that models learn from."""
+
+    x: Tensor
+    y: Tensor
+
+    def take(self, index: Tensor) -> Rows:
+        """Some of the rows."""
+        return Rows(self.x[index], self.y[index])
+
+
+class Portions(NamedTuple):
+    """What the rows of a split are used for.
+
+    Attributes:
+        held_out: share of the training half that no model learns from.
+        num_context: context rows at test.
+        judged_on: "test" for the test half; "held-out" for a fifth of the training half, which models then go without
+            and no test row is looked at: what settings are chosen on.
+    """
+
+    held_out: float
+    num_context: int
+    judged_on: str = "test"
+
+    @property
+    def inner(self) -> bool:
+        """Whether rows of the training half are judged on."""
+        return lookup(self.judged_on, JUDGED, "set to judge on")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One training half and one test half of a table.
+
+    Attributes:
+        train: what models learn from.
+        held_out: rows of the training half that no model learns from: σ and choices come from them.
+        test: the other half; of an inner split, the rows of the training half that stand for it.
+        context: rows of `train` that are the context at test.
+        test_context: rows of `test` that are the context in the paper's way; the other rows are then predicted.
+        std: standard deviation of each output in raw units, by which `y` was divided.
+        span: largest less smallest value of each output over all rows that may be looked at, in raw units.
+    """
+
+    train: Rows
+    held_out: Rows
+    test: Rows
+    context: Tensor
+    test_context: Tensor
+    std: Tensor
+    span: Tensor
+
+    def task(self, targets: Rows) -> Task:
+        """Predict rows from the training half's context."""
+        return task_of(self.train.take(self.context), targets)
+
+    def within_test(self) -> Task:
+        """Predict test rows from other test rows."""
+        others = torch.ones(len(self.test.x), dtype=torch.bool, device=self.test.x.device)
+        others[self.test_context] = False
+        return task_of(self.test.take(self.test_context), self.test.take(others))
+
+
+def task_of(context: Rows, targets: Rows) -> Task:
+    """One task of a context and of rows to predict."""
+    return Task.from_sets(context.x[None], context.y[None], targets.x[None], targets.y[None])
+
+
+def load_rows(name: str, directory: Path | None, max_rows: int | None, verify: bool) -> Table:
+    """Load a table of the experiment; its name says so where it is not the whole.
+
+    Args:
+        name: "sarcos", "wq" or "scm20d".
+        directory: the data directory; None reads the variable DSVNP_DATA.
+        max_rows: take that many random rows only; None takes all.
+        verify: check the files' sums.
+    """
+    published = lookup(name, PUBLISHED, "data set")
+    table = load_table(name, directory, verify=verify)
+    x, y = table.x, table.y
+    if max_rows is not None and max_rows < len(x):
+        chosen = np.sort(np.random.default_rng(0).permutation(len(x))[:max_rows])
+        x, y = x[chosen], y[chosen]
+    full = name if len(x) == published else f"{name} ({len(x)} of {published} rows)"
+    return Table(full, x, y, table.x_names, table.y_names, table.note)
+
+
+@lru_cache(maxsize=1)  # the units of a data set follow each other
+def load_splits(
+    name: str,
+    directory: Path | None,
+    max_rows: int | None,
+    verify: bool,
+    indices: tuple[int, ...],
+    portions: Portions,
+    device: torch.device,
+) -> tuple[str, tuple[Split, ...]]:
+    """Load a table and make some of its splits; see `load_rows` and `make_split`.
+
+    Returns:
+        The table's name, with what is judged on if it is not the test half and its number of rows; and the splits.
+    """
+    table = load_rows(name, directory, max_rows, verify)
+    full = table.name.replace(name, f"{name}-held-out", 1) if portions.inner else table.name
+    return full, tuple(make_split(table, index, portions, device) for index in indices)
+
+
+def make_split(table: Table, index: int, portions: Portions, device: torch.device) -> Split:
+    """Make one split, in float32.
+
+    The replicas of a fleet need training sets of one size: where the table has an odd number of rows, the larger
+    half goes without one of its rows in training. No row is left out of a test.
+
+    Args:
+        table: the whole table.
+        index: which split.
+        portions: what its rows are used for.
+        device: where its tensors lie.
+    """
+    generator = torch.Generator().manual_seed(4_000_000 + index // 2)
+    order = torch.randperm(len(table.x), generator=generator)
+    half = len(order) // 2
+    halves = order[:half], order[half:]
+    mine, test = halves[index % 2][:half], halves[1 - index % 2]
+    seen = order
+    if portions.inner:
+        num_test = round(INNER * half)
+        seen, mine, test = mine, mine[num_test:], mine[:num_test]
+    num_context = portions.num_context
+    num_train = len(mine) - max(1, round(portions.held_out * len(mine)))
+    if not 0 < num_context < min(num_train, len(test)):
+        raise ValueError(
+            f"{table.name}: {num_context} context rows cannot be taken from {num_train} training and {len(test)} "
+            "test rows; lower num_context"
+        )
+    train, kept = mine[:num_train], mine[num_train:]
+    x, y = torch.from_numpy(table.x), torch.from_numpy(table.y)
+    scale_x, scale_y = Standardizer.fit(x[train]), Standardizer.fit(y[train])
+
+    def rows(chosen: Tensor) -> Rows:
+        parts = scale_x.transform(x[chosen]), scale_y.transform(y[chosen])
+        return Rows(*(part.float().to(device) for part in parts))
+
+    context, test_context = (
+        torch.randperm(n, generator=generator)[:num_context].to(device) for n in (num_train, len(test))
+    )
+    span = y[seen].amax(0) - y[seen].amin(0)
+    scales = (each.float().to(device) for each in (scale_y.std, torch.where(span > 0, span, 1.0)))
+    return Split(rows(train), rows(kept), rows(test), context, test_context, *scales)

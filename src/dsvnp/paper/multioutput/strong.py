@@ -1,0 +1,301 @@
+"""The strong recipe for tables: contexts chosen for each target, members stopped by rows they held out, σ learned.
+
+A run chooses on the training rows of a split: the size of contexts and many metrics, which the members share out
+(`multioutput_selection.py`), and when to stop. An ensemble's predictive is the mixture of what its members say in each
+of their metrics. The rows that members held out say how far to believe what they add to their neighbours' mean, and
+rows that none has seen by how much the spread is to be stretched, one factor for all outputs.
+
+`multioutput_choice.py` chooses the settings below on training halves alone; decision 4 says which of them it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dsvnp.metrics import pit, pit_coverage
+from dsvnp.models import Architecture, NeuralProcess, base_name, make_model
+from dsvnp.objectives import Objective
+from dsvnp.paper.experiment import Experiment, Workplace
+from dsvnp.paper.multioutput.folds import Rows, Split
+from dsvnp.paper.multioutput.measures import Measured, measure_parts, predict
+from dsvnp.paper.multioutput.search import Search, Selection, select
+from dsvnp.predictive import GaussianPredictive
+from dsvnp.sources.neighbours import Neighbourhood, NeighbourTasks, neighbourhood
+from dsvnp.task import Task
+from dsvnp.training import Adam, Fleet, Schedule, Settings
+
+STRETCHES = torch.linspace(-1, 1, 81).exp().tolist()
+LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class Strong:
+    """Settings of the recipe, the same for all data sets.
+
+    Attributes:
+        members: networks of an ensemble; each holds out one of as many parts of the rows (of 5, if they are fewer).
+        metrics: of each member.
+        rounds: changes tried on each metric.
+        spreads: of the random metrics that are tried first, see `Search`; likewise the one that follows.
+        as_good: how much worse than the best a larger context may be.
+        flatten: whether inputs pass through asinh: a value far out then does not decide alone which rows are near.
+        recentre: whether outputs are measured from their mean over the context, to which networks then add.
+        epochs: visits to each row.
+        validations: looks at the held-out rows; the weights of the best are kept.
+        learning_rate: of AdamW, falling along a cosine.
+        weight_decay: of AdamW.
+        batch_size: targets of a step.
+        width: of hidden layers.
+        depth: hidden layers of the embedding of x, and of the decoder.
+        dim_lat: size of representations and latents.
+        latent_hidden: hidden sizes between the mean over the context and the parameters of z_G.
+        sigma_floor: smallest σ.
+        beta_local: weight of the local divergence.
+        beta_global: weight of the global divergence.
+        posterior: what q(z_G) sees in training, see `Architecture`.
+        train_global: draws of z_G in training.
+        train_local: draws of each z_* for each of them.
+        num_global: draws of z_G from each member in each of its metrics, in prediction.
+    """
+
+    members: int = 8
+    metrics: int = 5
+    rounds: int = 12
+    spreads: tuple[float, ...] = (1.0, 1.4, 1.8, 2.2)
+    as_good: float = 0.002
+    flatten: bool = True
+    recentre: bool = True
+    epochs: int = 200
+    validations: int = 8
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.1
+    batch_size: int = 64
+    width: int = 128
+    depth: int = 1
+    dim_lat: int = 64
+    latent_hidden: tuple[int, ...] = ()
+    sigma_floor: float = 0.02
+    beta_local: float = 1.0
+    beta_global: float = 1.0
+    posterior: str = "target"
+    train_global: int = 1
+    train_local: int = 4
+    num_global: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("spreads", "latent_hidden"):  # lists, where they come from JSON
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.spreads:
+            raise ValueError(
+                "spreads must hold at least one number, got none; (1.0,) tries metrics of one spread"
+            )
+
+    def search(self) -> Search:
+        """How to look for the contexts of all members."""
+        return Search(self.members * self.metrics, self.rounds, self.spreads, self.as_good)
+
+    def architecture(self, dim_x: int, dim_y: int) -> Architecture:
+        """Sizes; the objective is about the target alone, for which the context was chosen."""
+        return Architecture(
+            dim_x,
+            dim_y,
+            embed_x="mlp",
+            embed_x_hidden=(self.width,) * self.depth,
+            dim_latx=self.width // 2,
+            dim_laty=self.width // 4,
+            encoder=(self.width,),
+            dim_lat=self.dim_lat,
+            latent_hidden=self.latent_hidden,
+            decoder=(self.width,) * self.depth,
+            sigma_floor=self.sigma_floor,
+            posterior=self.posterior,
+            score_context=False,
+        )
+
+    def settings(self, steps_per_epoch: int, precision: str) -> Settings:
+        """How to train."""
+        num_steps = self.epochs * steps_per_epoch
+        return Settings(
+            num_steps,
+            self.learning_rate,
+            optimizer=Adam("adamw", weight_decay=self.weight_decay),
+            schedule=Schedule("cosine", warmup=min(steps_per_epoch, num_steps // 2)),
+            objective=Objective(
+                self.beta_local, self.beta_global, num_global=self.train_global, num_local=self.train_local
+            ),
+            precision=precision,
+            compile=False,  # a few thousand steps: it would take more than it saves
+            validate_every=max(1, num_steps // self.validations),
+            log_every=max(1, num_steps // 20),
+        )
+
+
+class Member(NamedTuple):
+    """One network's view of a split: rows it learns from, rows it is stopped by, and how it finds neighbours."""
+
+    train: Rows
+    held_out: Rows
+    metrics: Tensor
+    num_context: int
+    recentre: bool = True
+
+    def source(self, batch_size: int, slots: int) -> NeighbourTasks:
+        """Where its training tasks come from."""
+        size = min(batch_size, len(self.train.x))
+        return NeighbourTasks(*self.train, self.metrics, self.num_context, size, slots, self.recentre)
+
+    def among(self, rows: Rows, targets: Rows, itself: bool = True) -> Neighbourhood:
+        """Targets with their contexts among some rows: all targets in the first metric, then all in the next."""
+        how = self.num_context, itself, self.recentre
+        views = [neighbourhood(rows, targets, metric, *how) for metric in self.metrics]
+        return Neighbourhood(
+            Task.collate([view.task for view in views]), torch.cat([view.centre for view in views])
+        )
+
+    def predict(
+        self, net: NeuralProcess, targets: Neighbourhood, num_global: int, damping: Tensor | float = 1.0
+    ) -> GaussianPredictive:
+        """The mixture over metrics and draws, [metrics · K, 1, 1, N, dim_y].
+
+        Args:
+            net: its network.
+            targets: what to predict, by `among`.
+            num_global: draws K of z_G.
+            damping: how much of what the network adds to the centre is believed, for each output.
+        """
+        predictive = predict(net, targets.task, (num_global, 1))
+        assert isinstance(predictive, GaussianPredictive)
+        return GaussianPredictive(
+            *(
+                part.unflatten(2, (len(self.metrics), -1))  # [K, 1, metrics, N, 1, D]
+                .movedim(2, 0)
+                .flatten(0, 1)
+                .transpose(2, 3)
+                for part in (damping * predictive.loc + targets.centre, predictive.scale)
+            )
+        )
+
+
+def make_members(split: Split, strong: Strong, seed: int) -> tuple[Member, ...]:
+    """Choose contexts on all training rows, and deal rows and metrics out to the members."""
+    rows = shown(split.train, strong.flatten)
+    chosen = find_contexts(split, strong.flatten, strong.search(), seed)
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(rows.x), generator=generator).to(rows.x.device)
+    size = len(order) // max(5, strong.members)
+    members = []
+    for number in range(strong.members):
+        fold = slice(number * size, (number + 1) * size)
+        rest = torch.cat([order[: fold.start], order[fold.stop :]])
+        metrics = chosen.metrics[number :: strong.members]
+        parts = rows.take(rest), rows.take(order[fold])
+        members.append(Member(*parts, metrics, chosen.num_context, strong.recentre))
+    return tuple(members)
+
+
+@lru_cache(maxsize=120)  # the same for every model, and for settings of other things
+def find_contexts(split: Split, flatten: bool, search: Search, seed: int) -> Selection:
+    """Choose metrics and the size of contexts on all training rows of a split."""
+    return select(shown(split.train, flatten), search, seed)
+
+
+def shown(rows: Rows, flatten: bool) -> Rows:
+    """Rows as networks and metrics see them: with asinh of their inputs, or as they are."""
+    return Rows(rows.x.asinh(), rows.y) if flatten else rows
+
+
+def train_and_measure_strong(
+    experiment: Experiment,
+    strong: Strong,
+    label: str,
+    splits: Sequence[Split],
+    seeds: Sequence[int],
+    place: Workplace,
+) -> list[Measured]:
+    """Train the ensembles of all splits as one fleet, then measure each."""
+    teams = [make_members(split, strong, seed) for split, seed in zip(splits, seeds, strict=True)]
+    everyone = [member for team in teams for member in team]
+    slots = max(member.num_context for member in everyone)
+    sources = [member.source(strong.batch_size, slots) for member in everyone]
+    held_out = [member.among(member.train, member.held_out) for member in everyone]
+
+    def validation(fleet: Fleet) -> Tensor:
+        """Squared error of each member on the rows it held out."""
+        errors = []
+        for row, (member, targets) in enumerate(zip(everyone, held_out, strict=True)):
+            made = member.predict(fleet.replica(row), targets, strong.num_global)
+            errors.append((made.mean[0] - member.held_out.y).square().mean())
+        return torch.stack(errors)
+
+    dim_x, dim_y = (part.shape[-1] for part in (held_out[0].task.x_target, splits[0].train.y))
+    make = partial(make_model, base_name(label), strong.architecture(dim_x, dim_y))
+    settings = strong.settings(sources[0].refresh_every, experiment.precision)
+    replicas = [1000 * seed + number for seed in seeds for number in range(strong.members)]
+    fleet = experiment.fleet(label, make, sources, replicas, settings, place, validation)
+    nets = iter([fleet.replica(row, best=True) for row in range(len(everyone))])
+    return [
+        measure_ensemble([(next(nets), member) for member in team], split, strong)
+        for team, split in zip(teams, splits, strict=True)
+    ]
+
+
+Ensemble = Sequence[tuple[NeuralProcess, Member]]
+
+
+def fit_damping(ensemble: Ensemble, num_global: int) -> Tensor:
+    """How much of what networks add to the centre to believe, 0 to 1 for each output, [dim_y].
+
+    By least squares on the rows that each has held out, which together are most of the training rows.
+    """
+    products: list[Tensor] = []
+    squares: list[Tensor] = []
+    for net, member in ensemble:
+        targets = member.among(member.train, member.held_out)
+        centre = targets.centre.unflatten(0, (len(member.metrics), -1)).mean(0)[:, 0]  # [N, dim_y]
+        added = member.predict(net, targets, num_global).mean[0] - centre
+        products.append((added * (member.held_out.y - centre)).sum(0))
+        squares.append(added.square().sum(0))
+    return (torch.stack(products).sum(0) / torch.stack(squares).sum(0).clamp(min=1e-12)).clamp(0, 1)
+
+
+def measure_ensemble(ensemble: Ensemble, split: Split, strong: Strong) -> Measured:
+    """Damp and stretch to what held-out rows say, and measure."""
+    learned = shown(split.train, strong.flatten)
+    damping = fit_damping(ensemble, strong.num_global)
+
+    def mixture(targets: Rows, itself: bool = True) -> GaussianPredictive:
+        asked = shown(targets, strong.flatten)
+        made = [
+            member.predict(net, member.among(learned, asked, itself), strong.num_global, damping)
+            for net, member in ensemble
+        ]
+        return GaussianPredictive(torch.cat([p.loc for p in made]), torch.cat([p.scale for p in made]))
+
+    factor = fit_stretch(mixture(split.held_out), split.task(split.held_out))
+    predictions = (
+        (part, split.task(rows), stretched(mixture(rows, part != "train"), factor))
+        for part, rows in (("test", split.test), ("train", split.train))
+    )
+    return measure_parts(predictions, split)
+
+
+def fit_stretch(predictive: GaussianPredictive, task: Task) -> float:
+    """The factor of the spread with which 90 % intervals come closest to covering 90 % of the task's outputs."""
+
+    def gap(factor: float) -> tuple[float, float]:
+        inside = pit_coverage(pit(stretched(predictive, factor), task), [LEVEL])
+        return abs(float(inside) - LEVEL), abs(factor - 1)
+
+    return float(min(STRETCHES, key=gap))
+
+
+def stretched(predictive: GaussianPredictive, factor: float) -> GaussianPredictive:
+    """The same mixture with its spread about the mean changed by a factor."""
+    mean = predictive.mean
+    return GaussianPredictive(mean + factor * (predictive.loc - mean), factor * predictive.scale)

@@ -1,0 +1,67 @@
+"""What a report is made of: the runs at or below a folder in the paper's order, and what both its forms say of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dsvnp.paper.report.about import about, order_of
+from dsvnp.paper.report.folds import find_folds
+from dsvnp.paper.report.runs import Run, find_runs, find_speed
+from dsvnp.paper.report.tables import seeds_text
+
+TITLE = "Doubly stochastic neural processes: results"
+LEDE = (
+    "What this library measured, beside what Wang & van Hoof (ICML 2020) print. Ours are means ± standard deviations "
+    "over seeds; in brackets stands the paper's own spread. J counts all points of a task, P those outside the context."
+    " A band that no legend names runs from the lowest seed to the highest."
+)
+
+
+class Report(NamedTuple):
+    """What a report is made of."""
+
+    folder: Path
+    runs: Sequence[Run]
+    speed: Sequence[dict[str, Any]]
+
+    @classmethod
+    def find(cls, folder: Path) -> Report:
+        """Everything at or below a folder, in the paper's order."""
+        if not folder.is_dir():
+            raise ValueError(f"expected a folder with results, got {folder}, which is none")
+        runs = [*find_runs(folder), *find_folds(folder)]
+        report = cls(folder, sorted(runs, key=order_of), find_speed(folder))
+        if not report.runs and not report.speed:
+            raise ValueError(f"no results.json at or below {folder}; make one with `dsvnp reproduce toy`")
+        return report
+
+
+def facts_of(run: Run) -> list[str]:
+    """How a run was made, in a few words each."""
+    facts = [f"preset {run.preset}", f"{about(run).repeat}s: {seeds_text(run)}", run.device]
+    if run.version:
+        facts.append(f"dsvnp {run.version}")
+    if run.seconds is not None:
+        time = f"{run.seconds / 60:.0f} min" if run.seconds >= 120 else f"{run.seconds:.0f} s"
+        facts.append(f"{time}, units added up")  # some shared a device
+    return facts
+
+
+def anchor(run: Run, report: Report) -> str:
+    """A name for links to a run."""
+    inner = run.folder.relative_to(report.folder).as_posix()
+    return re.sub(r"[^a-z0-9]+", "-", f"run-{run.experiment if inner == '.' else inner}".lower()).strip("-")
+
+
+def settings_of(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Settings as a reader writes them; those of an experiment inside another are named with a dot."""
+    out: dict[str, str] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            out |= settings_of(value, f"{prefix}{name}.")
+        else:
+            out[f"{prefix}{name}"] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return out

@@ -1,0 +1,134 @@
+"""The report as one self-contained HTML page: its style and its pictures are inside, nothing is fetched."""
+
+from __future__ import annotations
+
+import base64
+import re
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from dsvnp import __version__
+from dsvnp.paper.report.about import about, figures_of
+from dsvnp.paper.report.contents import LEDE, TITLE, Report, anchor, facts_of, settings_of
+from dsvnp.paper.report.markdown import markdown_page
+from dsvnp.paper.report.runs import Run
+from dsvnp.paper.report.speed import speed_table
+from dsvnp.paper.report.tables import Cell, Table, label_text, summary_of, tables_of, title_of
+from dsvnp.plotting.style import INK, colour_of
+
+TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+WIDE = 470  # pixels: a wider figure has a line of its own
+LEGIBLE = 620  # narrower, or at less than 0.8 of its width, a figure cannot be read: its box scrolls
+
+
+def write_report(folder: Path) -> list[Path]:
+    """Write `report.html` and `report.md` of all runs at or below a folder, into that folder."""
+    report = Report.find(folder)
+    pages = {folder / "report.html": html_page(report), folder / "report.md": markdown_page(report)}
+    for path, text in pages.items():
+        path.write_text(text, encoding="utf-8")
+    return list(pages)
+
+
+def html_page(report: Report) -> str:
+    """The page, with its style and its pictures inside."""
+    style = files("dsvnp.paper.report").joinpath("page.css").read_text(encoding="utf-8")
+    links = [(anchor(run, report), title_of(run)) for run in report.runs]
+    parts = [html_table(summary_of(report.runs))] if report.runs else []
+    parts += [html_run(run, report) for run in report.runs]
+    if report.speed:
+        links.append(("speed", "Speed"))
+        parts.append(f'<section id="speed"><h2>Speed</h2>{html_table(speed_table(report.speed))}</section>')
+    items = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in links)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
+        f"<title>{TITLE}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<header><h1>{TITLE}</h1>\n<p>{escape(LEDE)}</p>\n<nav><ul>{items}</ul></nav></header>\n<main>\n"
+        + "\n".join(parts)
+        + f"\n</main>\n<footer>Made by <code>dsvnp report</code>, version {__version__}.</footer>\n</body>\n</html>\n"
+    )
+
+
+def html_run(run: Run, report: Report) -> str:
+    """One run: what it asks, its tables, figures, settings, and what differs from the paper."""
+    text = about(run)
+    parts = [f'<section id="{anchor(run, report)}">', f"<h2>{escape(title_of(run))}</h2>"]
+    parts.append("<ul class=facts>" + "".join(f"<li>{escape(fact)}</li>" for fact in facts_of(run)) + "</ul>")
+    if text.question:
+        where = f" <span class=where>{escape(text.paper)}.</span>" if text.paper else ""
+        parts.append(f"<p>{escape(text.question)}{where}</p>")
+    tables = tables_of(run)
+    parts += [html_table(table) for table in tables if table.headline]
+    parts.append('<div class="figures">')
+    parts += [html_figure(path, shown) for path, shown in figures_of(run)]
+    parts.append("</div>")
+    if text.differs:
+        items = "".join(f"<li>{escape(item)}</li>" for item in text.differs)
+        parts.append(f"<h3>What differs from the paper, and why</h3><ul>{items}</ul>")
+    if more := [html_table(table) for table in tables if not table.headline]:
+        parts.append(
+            f"<details><summary>{len(more)} more table{'s' * (len(more) > 1)}</summary>{''.join(more)}</details>"
+        )
+    pairs = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for name, value in settings_of(run.config).items()
+    )
+    if pairs:
+        parts.append(f"<details><summary>Settings of this run</summary><dl>{pairs}</dl></details>")
+    return "\n".join([*parts, "</section>"])
+
+
+def html_table(table: Table) -> str:
+    """A table in a box of its own that scrolls where the screen is narrow."""
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
+    lines = []
+    for label, cells in table.rows:
+        mark = f'<i style="background:{mark_of(label)}"></i>' if table.models else ""
+        name = f'<th scope="row">{mark}{escape(label_text(table, label))}</th>'
+        lines.append(f"<tr>{name}{''.join(html_cell(cell) for cell in cells)}</tr>")
+    return (
+        f"<figure><figcaption><b>{escape(table.title)}.</b> {escape(table.caption)}</figcaption>"
+        f'<div class="box" tabindex="0" role="region" aria-label="Table: {escape(table.title)}"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>\n" + "\n".join(lines) + "\n</tbody></table></div></figure>"
+    )
+
+
+def mark_of(label: str) -> str:
+    """A model's colour; what is no model of ours has that of the text, dark or light."""
+    colour = colour_of(label)
+    return "currentColor" if colour == INK else colour
+
+
+def html_cell(cell: Cell | None) -> str:
+    """A figure, and below it in small print the paper's and which is better."""
+    if cell is None:
+        return "<td>–</td>"
+    text = f"<b>{escape(cell.text)}</b>" if cell.best else escape(cell.text)
+    word = f' <em class="{cell.verdict}">{cell.verdict}</em>' if cell.verdict else ""
+    notes = [escape(note) for note in cell.notes]
+    if notes:
+        notes[0] += word
+    return f"<td>{text}{''.join(f'<small>{note}</small>' for note in notes)}</td>"
+
+
+def html_figure(path: Path, text: str) -> str:
+    """A picture inside the page, on a light card, with what it shows."""
+    data = path.read_bytes()
+    uri = f"data:{TYPES[path.suffix]};base64,{base64.b64encode(data).decode()}"
+    width = picture_width(data) if path.suffix == ".svg" else 640
+    kind, name = "wide" if width > WIDE else "narrow", escape(path.stem)
+    style = f"width:{width}px;min-width:{min(round(0.8 * width), LEGIBLE)}px"
+    return (
+        f'<figure class="{kind}"><div class="box card" tabindex="0" role="region" aria-label="Figure: {name}">'
+        f'<img alt="{escape(text)}" style="{style}" src="{uri}"></div>'
+        f"<figcaption>{escape(text)}</figcaption></figure>"
+    )
+
+
+def picture_width(svg: bytes) -> int:
+    """Width of an SVG in pixels, from its first tag."""
+    found = re.search(rb'<svg[^>]*?\swidth="([\d.]+)(pt|px)?"', svg)
+    return round(float(found[1]) * (4 / 3 if found[2] == b"pt" else 1)) if found else 640

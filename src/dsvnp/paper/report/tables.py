@@ -1,0 +1,230 @@
+"""Tables of a run: ours beside the paper's, a row a model. What they look like is for the pages to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dsvnp.paper.report.about import about, is_headline
+from dsvnp.paper.report.numbers import distance, mean_and_spread, needs_median, number, printed, verdict
+from dsvnp.paper.report.runs import Run
+from dsvnp.paper.report.words import goal_of, metric_text, split_text, unit_text
+from dsvnp.plotting.style import text_of
+
+Row = Mapping[str, Any]
+MAX_COLUMNS = 6  # what a screen shows beside each other
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a table says in one place.
+
+    Attributes:
+        text: the figure.
+        notes: what stands below it: the paper's figure, the median, the number of seeds where it differs.
+        verdict: ours against the paper's: "better", "level", "worse", or nothing.
+        best: whether it is the best of its column.
+    """
+
+    text: str
+    notes: tuple[str, ...] = ()
+    verdict: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        title: what it shows.
+        caption: how to read it.
+        columns: names of the columns, the first one's too.
+        rows: for each row its label and its cells; None where nothing was measured.
+        models: whether labels are names of models.
+        headline: whether it stands first.
+    """
+
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
+    models: bool = True
+    headline: bool = True
+
+
+def tables_of(run: Run) -> list[Table]:
+    """The tables of a run: one for each metric and unit, and for each data set or split as the paper lays it out."""
+    fixed, across = ("dataset", "split") if about(run).table_per == "dataset" else ("split", "dataset")
+    if len(_distinct(run.rows, across)) == 1 < len(_distinct(run.rows, fixed)):
+        fixed, across = across, fixed  # one column a table would be a waste
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in run.rows:
+        quantity = f"{row['metric']}/{row['unit']}"
+        groups.setdefault((quantity, row[fixed]), []).append({**row, "quantity": quantity})
+    tables: dict[tuple[str, ...], list[Row]] = {}
+    for key, rows in groups.items():
+        columns = _distinct(rows, across)
+        # tables of a single column make one together, a column a quantity
+        tables.setdefault((*key[1:], *columns) if len(columns) == 1 else key, []).extend(rows)
+    several = len(_distinct(run.rows, fixed)) > 1
+    return [
+        _table(run, part, by, rows[0][fixed] if several else "", word)
+        for rows in tables.values()
+        for by in ["quantity" if len(_distinct(rows, "quantity")) > 1 else across]
+        for word, part in _narrow(rows, by)
+    ]
+
+
+def _narrow(rows: Sequence[Row], across: str) -> list[tuple[str, list[Row]]]:
+    """All rows in one table or, where it is too wide, in several: by their columns' first word, or of equal widths."""
+    columns = _distinct(rows, across)
+    count = -(-len(columns) // MAX_COLUMNS)
+    width = -(-len(columns) // count)
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        word = (
+            row[across].partition("-")[0] if across == "split" else str(columns.index(row[across]) // width)
+        )
+        parts.setdefault(word, []).append(row)
+    return (
+        [("", list(rows))]
+        if count == 1
+        else [(word if across == "split" else "", p) for word, p in parts.items()]
+    )
+
+
+def summary_of(runs: Sequence[Run]) -> Table:
+    """How each run compares with the paper, in counts."""
+    lines = []
+    for run in runs:
+        found = [_verdict(row, run) for row in run.rows]
+        counts = [
+            Cell(str(found.count(word))) if any(found) else None for word in ("better", "level", "worse")
+        ]
+        models = len({row["model"] for row in run.rows})
+        cells = [Cell(run.preset), Cell(str(models)), Cell(seeds_text(run)), *counts]
+        lines.append((title_of(run), tuple(cells)))
+    return Table(
+        "Against the paper",
+        "How many of our figures are better than the paper's, level with it (within one standard deviation of ours "
+        "over seeds; where seeds differ much, that says little) or worse. The paper's settings are those of the preset "
+        "paper; smoke only shows that it runs: it is not compared.",
+        ("experiment", "preset", "models", "seeds", "better", "level", "worse"),
+        tuple(lines),
+        models=False,
+    )
+
+
+def title_of(run: Run) -> str:
+    """The run's title, with the domain where an experiment has several."""
+    domain = run.config.get("domain")
+    return f"{about(run).title}: {split_text(str(domain))}" if domain else about(run).title
+
+
+def seeds_text(run: Run) -> str:
+    """The number of seeds, as a range where rows differ."""
+    numbers = run.num_seeds
+    return "–".join(str(n) for n in dict.fromkeys([numbers[0], numbers[-1]])) if numbers else "0"
+
+
+def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) -> Table:
+    """One table: a row a model, a column for each value of `across`.
+
+    Args:
+        run: where the rows come from.
+        rows: what to show.
+        across: "split", "dataset" or "quantity".
+        shown: the data set or split that the table is about; nothing where the run has a single one.
+        word: a first word that all columns share, for the title.
+    """
+    columns, models = _distinct(rows, across), _distinct(rows, "model")
+    seeds = max(len(row["seeds"]) for row in rows)
+    cells = {(row["model"], row[across]): _cell(row, run, seeds) for row in rows}
+    for column in columns:
+        best = _best([row for row in rows if row[across] == column], run)
+        if best is not None:
+            cells[best, column] = replace(cells[best, column], best=True)
+    if across == "quantity":
+        first = {row[across]: row for row in reversed(rows)}
+        headers = [_quantity_text(first[column], run) for column in columns]
+        what, goal = [split_text(rows[0]["dataset"])], ""
+    else:
+        headers = [split_text(column.removeprefix(f"{word}-")) for column in columns]
+        what = [split_text(word), *_metric_names(rows[0])]
+        goal = _goal_text({goal_of(row, run) for row in rows})
+    title = ", ".join(filter(None, [split_text(shown), *what]))
+    return Table(
+        title[:1].upper() + title[1:],
+        f"{goal}{_repeats(seeds, run)}.",
+        ("model", *headers),
+        tuple((model, tuple(cells.get((model, column)) for column in columns)) for model in models),
+        headline=any(is_headline(run, row["metric"], row["split"], row["unit"]) for row in rows),
+    )
+
+
+def _metric_names(row: Row) -> list[str]:
+    """A row's metric, and its unit where it has one, in words."""
+    return list(filter(None, [metric_text(row["metric"]), unit_text(row["unit"])]))
+
+
+def _quantity_text(row: Row, run: Run) -> str:
+    """A metric and its unit as the name of a column, with what is good."""
+    goal = goal_of(row, run)
+    good = f" ({goal} is better)" if isinstance(goal, str) else ""
+    return ", ".join(_metric_names(row)) + good
+
+
+def _cell(row: Row, run: Run, seeds: int) -> Cell:
+    """Ours, and below it the paper's."""
+    notes = []
+    if row["paper"] is not None:
+        spread = row["paper_spread"]
+        notes.append(
+            f"paper {printed(row['paper'])}" + (f" ({printed(spread)})" if spread is not None else "")
+        )
+    if needs_median(row):
+        notes.append(f"median {number(row['median'], row['std'] or 0.0)}")
+    if len(row["seeds"]) != seeds:
+        notes.append(_repeats(len(row["seeds"]), run))
+    return Cell(mean_and_spread(row), tuple(notes), _verdict(row, run))
+
+
+def _verdict(row: Row, run: Run) -> str:
+    """Ours against the paper's; a smoke run, which has learned nothing, is not compared."""
+    return "" if run.preset == "smoke" else verdict(row, goal_of(row, run))
+
+
+def _best(rows: Sequence[Row], run: Run) -> str | None:
+    """The model with the best mean, where there are several and it is known what is good."""
+    goal = goal_of(rows[0], run)
+    known = [row for row in rows if row["mean"] is not None]
+    if goal is None or len(known) < 2:
+        return None
+    return str(min(known, key=lambda row: distance(row["mean"], goal))["model"])
+
+
+def _goal_text(goals: set[str | float | None]) -> str:
+    """What is good, in words."""
+    if len(goals) > 1:
+        return "Lower is better on the data trained on, higher elsewhere; "
+    (goal,) = goals
+    if goal is None:
+        return ""
+    return f"{goal.capitalize()} is better; " if isinstance(goal, str) else f"Closest to {goal:g} is best; "
+
+
+def _repeats(count: int, run: Run) -> str:
+    """A number of seeds, splits or folds in words."""
+    return f"{count} {about(run).repeat}{'s' * (count != 1)}"
+
+
+def _distinct(rows: Iterable[Row], key: str) -> list[str]:
+    """The values of a key, each once, as they come."""
+    return list(dict.fromkeys(str(row[key]) for row in rows))
+
+
+def label_text(table: Table, label: str) -> str:
+    """What a reader calls a row."""
+    return text_of(label) if table.models else label

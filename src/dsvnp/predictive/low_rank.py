@@ -1,0 +1,124 @@
+"""Gaussians over all outputs with a low-rank covariance: their log-density and their predictive distribution.
+
+    y = μ + W η + σ ∘ ε,   η ~ N(0, I_R),  ε ~ N(0, I_D),   so Cov(y) = diag(σ²) + W Wᵀ
+
+With A = W/σ and e = (y − μ)/σ (row by row), Woodbury's identity and the determinant lemma give
+
+    ln |Cov| = Σ_d ln σ_d² + ln |I + AᵀA|,      (y − μ)ᵀ Cov⁻¹ (y − μ) = min_η ‖e − A η‖² + ‖η‖².
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from dsvnp.gaussian import HALF_LOG_2PI
+from dsvnp.predictive.base import choose
+from dsvnp.predictive.gaussian import GaussianPredictive
+
+
+def low_rank_log_prob(y: Tensor, loc: Tensor, noise: Tensor, factor: Tensor) -> Tensor:
+    """ln N(y; loc, diag(noise²) + factor factorᵀ), [...]; a missing output (NaN) is integrated out exactly.
+
+    The minimum over η is a least-squares problem with the matrix [A; I], solved by modified Gram–Schmidt: the
+    squares stay sums of squares, while eᵀe − eᵀA(I + AᵀA)⁻¹Aᵀe loses all digits of single precision for a small σ.
+    The loop over R columns has a fixed length and no factorisation call, which `vmap`, compilation and CUDA graphs
+    all take.
+
+    Args:
+        y: outputs, [..., D].
+        loc: means, [..., D].
+        noise: σ, [..., D].
+        factor: W, [..., D, R].
+    """
+    there = ~torch.isnan(y)
+    error = torch.where(there, (torch.where(there, y, 0.0) - loc) / noise, 0.0)
+    slope = torch.where(
+        there.unsqueeze(-1), factor / noise.unsqueeze(-1), 0.0
+    )  # A; a missing output has no row
+    rank = factor.shape[-1]
+    identity = torch.eye(rank, dtype=slope.dtype, device=slope.device).expand(*slope.shape[:-2], -1, -1)
+    columns = list(torch.cat([slope, identity], -2).unbind(-1))  # R columns of [A; I], each [..., D + R]
+    rest = torch.cat([error, torch.zeros_like(slope[..., 0, :])], -1)  # [e; 0]
+    log_det = torch.where(there, 2 * torch.log(noise), 0.0).sum(-1)
+    for j, column in enumerate(columns):
+        # Earlier columns hold 0 where this one holds its own 1, so that its length stays at least 1.
+        length = column.square().sum(-1, keepdim=True)
+        log_det = log_det + torch.log(length.squeeze(-1))
+        rest = _without(rest, column, length)
+        columns[j + 1 :] = [_without(later, column, length) for later in columns[j + 1 :]]
+    return -0.5 * (rest.square().sum(-1) + log_det) - HALF_LOG_2PI * there.sum(-1)
+
+
+class LowRankPredictive(GaussianPredictive):
+    """A mixture of low-rank Gaussians for each target: the outputs depend on each other within a component.
+
+    `scale` is the standard deviation of each output by itself, √(σ² + Σ_r W²), from which all that concerns one
+    output alone follows: mean, variance, CDF, quantiles, entropy, CRPS.
+
+    Args:
+        loc: component means, [K, S, B, T, D].
+        noise: σ of each output, [K, S, B, T, D].
+        factor: W, [K, S, B, T, D, R].
+        log_weights: ln of the components' weights; see `GaussianPredictive`.
+        components_per_draw: see `GaussianPredictive`.
+    """
+
+    def __init__(
+        self,
+        loc: Tensor,
+        noise: Tensor,
+        factor: Tensor,
+        log_weights: Tensor | None = None,
+        *,
+        components_per_draw: int = 1,
+    ) -> None:
+        scale = (noise.square() + factor.square().sum(-1)).sqrt()
+        super().__init__(loc, scale, log_weights, components_per_draw=components_per_draw)
+        self.noise = noise.expand_as(loc)
+        self.factor = factor
+
+    def component_log_prob(self, y: Tensor) -> Tensor:
+        """Log-density of all outputs together under each component, [K, S, B, T]; missing ones integrated out."""
+        return low_rank_log_prob(y, self.loc, self.noise, self.factor)
+
+    def affine(self, shift: Tensor, factor: Tensor) -> LowRankPredictive:
+        """Return the predictive of shift + factor · y; a negative factor turns the sign of a dependence."""
+        return self._with(
+            shift + factor * self.loc, factor.abs() * self.noise, factor.unsqueeze(-1) * self.factor
+        )
+
+    def arrays(self) -> tuple[Tensor, ...]:
+        """Means, σ, W flattened to [K, S, B, T, D·R], and the log-weights if there are any."""
+        return (self.loc, self.noise, self.factor.flatten(-2), *self._weight_array())
+
+    def like(self, *arrays: Tensor) -> Self:
+        """Make a predictive of such arrays."""
+        loc, noise, flat, *weights = arrays
+        factor = flat.unflatten(-1, (loc.shape[-1], -1))
+        log_weights = weights[0].squeeze(-1) if weights else None
+        return type(self)(loc, noise, factor, log_weights, components_per_draw=self.components_per_draw)
+
+    def outputs(self, index: list[int]) -> LowRankPredictive:
+        """Return the predictive of some outputs, the others integrated out."""
+        return self._with(self.loc[..., index], self.noise[..., index], self.factor[..., index, :])
+
+    def _with(self, loc: Tensor, noise: Tensor, factor: Tensor) -> LowRankPredictive:
+        return LowRankPredictive(
+            loc, noise, factor, self.log_weights, components_per_draw=self.components_per_draw
+        )
+
+    def _pick(self, k: Tensor, s: Tensor, generator: torch.Generator | None) -> Tensor:
+        loc, noise, factor = (choose(part, k, s) for part in (self.loc, self.noise, self.factor))
+        own, shared = (
+            torch.randn(like.shape, generator=generator, dtype=loc.dtype, device=loc.device)
+            for like in (loc, factor[..., 0, :])
+        )
+        return loc + noise * own + (factor * shared.unsqueeze(-2)).sum(-1)
+
+
+def _without(vector: Tensor, direction: Tensor, length: Tensor) -> Tensor:
+    """Take the part along `direction`, of squared length `length`, out of a vector; all [..., N]."""
+    return vector - direction * ((direction * vector).sum(-1, keepdim=True) / length)

@@ -1,0 +1,196 @@
+"""Standardizer, from a user's units to unit variance and back; and TaskSource, where training tasks come from.
+
+A source has *static* tensors that never change (the rows of a table, images) and a *pool* that is drawn anew
+every `refresh_every` steps (functions of a process, an order in which rows are visited). A batch is a pure
+function of both, of a few uniform numbers and of the step, so that it can be drawn inside a captured graph,
+for many replicas at once under `vmap`.
+
+A pool is drawn from a generator that is seeded by the replica's seed and by how often the pool was refreshed
+before: never by the clock, so that a resumed run sees what an uninterrupted one would have seen.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsvnp.networks import Shape
+from dsvnp.task import Task
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Standardizer:
+    """Zero mean and unit variance for each column, and the way back.
+
+    Attributes:
+        mean: mean of each column, [D].
+        std: standard deviation of each, over n and not n − 1; 1 for a column that does not vary, [D].
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    @classmethod
+    def fit(cls, rows: Tensor) -> Standardizer:
+        """Measure the columns of rows [N, D], in float64; entries that are NaN do not count."""
+        rows = rows.double()
+        mean = rows.nanmean(0)
+        if mean.isnan().any():
+            column = int(mean.isnan().nonzero()[0])
+            raise ValueError(f"column {column} has no finite value to standardise by; leave it out")
+        std = (rows - mean).square().nanmean(0).sqrt()
+        # Rounding of the mean makes a constant column vary by a few units in its last place.
+        constant = std <= 1e-12 * mean.abs()
+        return cls(mean, torch.where(constant, 1.0, std))
+
+    def transform(self, rows: Tensor) -> Tensor:
+        """Rows [..., D] in unit variance, in the dtype they came in."""
+        return ((rows.double() - self.mean) / self.std).to(rows.dtype)
+
+    def inverse(self, rows: Tensor) -> Tensor:
+        """Rows [..., D] in the units of the fit."""
+        return (rows.double() * self.std + self.mean).to(rows.dtype)
+
+
+class TaskSource(ABC):
+    """A supply of batches of tasks; see the module's docstring.
+
+    Attributes:
+        refresh_every: number of steps that one pool serves.
+    """
+
+    refresh_every: int
+
+    @abstractmethod
+    def static(self) -> Tensors:
+        """Tensors that never change."""
+
+    @abstractmethod
+    def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
+        """Draw a pool; its shapes are the same each time."""
+
+    @abstractmethod
+    def uniform_shapes(self) -> Mapping[str, Shape]:
+        """Names and shapes of the uniform numbers in [0, 1) that a batch consumes."""
+
+    @abstractmethod
+    def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
+        """Make the batch of a step from static tensors and pool; pure, and without a look at values.
+
+        Args:
+            tensors: static tensors and the pool, by name.
+            uniforms: uniform numbers, by name.
+            step: number of steps taken before, an integer tensor.
+        """
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Sources that take turns, one per step: their batches may differ in shape (tables of few and of many columns).
+
+    Attributes:
+        sources: at least one, in the order of their turns; a source may be listed more than once.
+    """
+
+    sources: tuple[TaskSource, ...]
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise ValueError("a rotation needs at least one source, got none")
+
+
+class RowSource(TaskSource):
+    """Tasks that are random batches of rows of one table, as Alg. 1 makes them; images are rows as well.
+
+    An epoch visits the rows in a random order; the first rows of a batch are its context, as many as a
+    uniform number says. The last rows of an order, too few for a batch, are left out of that epoch.
+
+    Args:
+        x: inputs, [rows, dim_x].
+        y: outputs [rows, dim_y], or integer labels [rows, 1].
+        num_points: rows of a task.
+        batch_size: tasks of a batch.
+        min_context: smallest context.
+        max_context: largest context; all rows of a task by default.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        num_points: int = 100,
+        batch_size: int = 1,
+        min_context: int = 1,
+        max_context: int | None = None,
+    ) -> None:
+        if len(x) != len(y):
+            raise ValueError(f"y has {len(y)} rows but x has {len(x)}; pass one output row per input row")
+        self.x, self.y = x, y
+        self.shape = (batch_size, num_points)
+        self.context = (min_context, num_points if max_context is None else max_context)
+        check_context(self.context, num_points)
+        self.refresh_every = len(x) // (batch_size * num_points)
+        if self.refresh_every < 1:
+            raise ValueError(
+                f"the table has {len(x)} rows, fewer than the {batch_size} × {num_points} of one batch; "
+                "lower num_points or batch_size"
+            )
+
+    def static(self) -> Tensors:
+        """The rows."""
+        return {"x": self.x, "y": self.y}
+
+    def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
+        """The order in which an epoch visits the rows."""
+        return {"order": torch.randperm(len(self.x), generator=generator, device=device)}
+
+    def uniform_shapes(self) -> Mapping[str, Shape]:
+        """One number per task, for the size of its context."""
+        return {"context": self.shape[:1]}
+
+    def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
+        """The next rows of the order."""
+        rows = take_batch(tensors["order"], step, self.shape[0] * self.shape[1]).reshape(self.shape)
+        x = self.prepare(tensors["x"][rows], tensors, uniforms)
+        return Task.from_points(x, tensors["y"][rows], first_points(uniforms["context"], *self.context, x))
+
+    def prepare(self, x: Tensor, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor]) -> Tensor:
+        """Turn stored inputs [B, T, dim_x] into what the model reads; here they are that already."""
+        return x
+
+
+def take_batch(pool: Tensor, step: Tensor, size: int) -> Tensor:
+    """Take `size` entries of a pool in order, going round; each step takes the next ones."""
+    start = step % (pool.shape[0] // size) * size
+    return pool[start + torch.arange(size, device=pool.device)]
+
+
+def first_points(uniform: Tensor, smallest: int, largest: int, x: Tensor) -> Tensor:
+    """Flag the first n points of each task as its context, n uniform in smallest … largest, [B, T].
+
+    The points of a pool are in random order already, so that the first n are a random subset.
+
+    Args:
+        uniform: one number in [0, 1) per task, [B].
+        smallest: smallest n.
+        largest: largest n.
+        x: the tasks' inputs, [B, T, dim_x].
+    """
+    sizes = smallest + (uniform * (largest - smallest + 1)).long()
+    return torch.arange(x.shape[1], device=x.device) < sizes[:, None]
+
+
+def check_context(context: tuple[int, int], num_points: int) -> None:
+    """Refuse context sizes that no task of `num_points` points can have."""
+    smallest, largest = context
+    if not 0 <= smallest <= largest <= num_points:
+        raise ValueError(
+            f"context sizes must satisfy 0 ≤ min_context ≤ max_context ≤ {num_points}, the points of a task; "
+            f"got {smallest} and {largest}"
+        )

@@ -1,0 +1,91 @@
+"""Scaling by the context alone: what a pretrained network reads, in training and in use.
+
+A network for tables reads 2·D channels per point: D scaled values, and D codes which say what a value is,
+
+    0  observed        1  missing (the value is 0)        −1  the column is not used (the value is 0).
+
+Statistics come from context points only, so no target tells anything of itself. A column is scaled by mean and
+standard deviation after values beyond three standard deviations have been pulled in, and what still lies beyond
+`clip` grows like a logarithm: monotone, so no order is lost, and no outlier can blow up a network.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+OBSERVED, MISSING, UNUSED = 0.0, 1.0, -1.0
+
+
+def standardise(x: Tensor, used: Tensor, in_context: Tensor, mask: Tensor, clip: float = 4.0) -> Tensor:
+    """Scale columns by their context, and say of each entry what it is, [B, T, 2·D].
+
+    A column that does not vary in the context is 0 everywhere: nothing can be learned from it.
+
+    Args:
+        x: values in any units, NaN where one is missing, [B, T, D].
+        used: True where a column is there, [B, D].
+        in_context: True where a point belongs to the context, [B, T].
+        mask: True where a slot is filled, [B, T].
+        clip: number of standard deviations beyond which values grow like a logarithm.
+    """
+    there = used.unsqueeze(1) & mask.unsqueeze(-1) & ~x.isnan()  # [B, T, D]
+    values = torch.where(there, x, 0.0)
+    counted = there & (in_context & mask).unsqueeze(-1)
+    mean, std = moments(values, counted)
+    inner = torch.minimum(torch.maximum(values, mean - 3 * std), mean + 3 * std)
+    mean, std = moments(inner, counted)
+    varies = std > 1e-6 * mean.abs() + 1e-30
+    scaled = soft_clip((values - mean) / torch.where(varies, std, 1.0), clip)
+    code = torch.where(there, OBSERVED, MISSING)
+    code = torch.where(used.unsqueeze(1), code, UNUSED)
+    return torch.cat([torch.where(there & varies, scaled, 0.0), code.to(x.dtype)], dim=-1)
+
+
+def output_scale(y: Tensor, in_context: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the context's outputs y [B, T], each [B, 1]; 1 where they do not vary."""
+    mean, std = moments(torch.where(in_context, y, 0.0), in_context)
+    return mean, torch.where(std > 1e-6 * mean.abs() + 1e-30, std, 1.0)
+
+
+def moments(values: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation along axis 1 of the entries that count; 0 where none does."""
+    number = counted.sum(1, keepdim=True).clamp(min=1)
+    mean = torch.where(counted, values, 0.0).sum(1, keepdim=True) / number
+    square = torch.where(counted, values - mean, 0.0).square().sum(1, keepdim=True)
+    return mean, (square / number).sqrt()
+
+
+def soft_clip(values: Tensor, clip: float) -> Tensor:
+    """The values up to ±clip, beyond it ±(clip + ln(1 + |value| − clip))."""
+    size = values.abs()
+    return torch.where(size > clip, values.sign() * (clip + torch.log1p((size - clip).clamp(min=0))), values)
+
+
+def context_sizes(uniform: Tensor, smallest: int, largest: Tensor | int) -> Tensor:
+    """Sizes smallest … largest, nearly log-uniform; the largest itself in a tenth of the cases."""
+    top = torch.as_tensor(largest, dtype=uniform.dtype, device=uniform.device)
+    share = (uniform / 0.9).clamp(max=1) ** 0.75  # somewhat more large contexts than log-uniform has
+    sizes = smallest * (top / smallest).clamp(min=1) ** share
+    return torch.minimum(sizes + 1e-3, top).long()  # rounding must not turn the largest into one less
+
+
+def seen_classes(labels: Tensor, in_context: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Number the classes that the context has 0, 1, … in order; say which points have such a class.
+
+    In use a network knows the classes of its context only, numbered like this.
+
+    Args:
+        labels: integer labels, [B, T].
+        in_context: True where a point belongs to the context, [B, T].
+        num_classes: labels lie in 0 … num_classes − 1.
+
+    Returns:
+        The new labels [B, T], 0 where the class is not in the context, and flags that say where it is, [B, T].
+    """
+    one_hot = labels.unsqueeze(-1) == torch.arange(num_classes, device=labels.device)  # [B, T, C]
+    seen = (one_hot & in_context.unsqueeze(-1)).any(1)  # [B, C]
+    number = seen.cumsum(-1) - 1
+    known = (one_hot & seen.unsqueeze(1)).any(-1)
+    renumbered = torch.where(one_hot, number.unsqueeze(1), 0).sum(-1)
+    return torch.where(known, renumbered, 0), known

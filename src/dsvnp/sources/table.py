@@ -1,0 +1,120 @@
+"""A person's own data as tasks: one table, or many small ones (sensors, patients, machines).
+
+A missing output is NaN and masked by the likelihood. A row of which no output is known can teach nothing and must not
+enter a context, where a missing output reads as the mean: `known_rows` says which rows to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from dsvnp.networks import Shape
+from dsvnp.sources.base import RowSource, TaskSource, Tensors, check_context, take_batch
+from dsvnp.task import Task
+
+Pair = tuple[Tensor, Tensor]  # x [rows, dim_x] and y [rows, dim_y]
+
+
+def known_rows(y: Tensor) -> Tensor:
+    """Rows of y [rows, dim_y] of which at least one output is known, as flags; a missing label is −1."""
+    return ~torch.isnan(y).all(-1) if y.is_floating_point() else y[:, 0] >= 0
+
+
+class TableTasks(RowSource):
+    """Tasks that are random batches of rows of one table (Alg. 1), with sizes that suit any number of rows.
+
+    Args:
+        x: inputs, [rows, dim_x].
+        y: outputs [rows, dim_y], NaN where missing, or integer labels [rows, 1].
+        num_points: rows of a task, at most; a smaller table gives smaller tasks.
+        batch_size: tasks of a batch, at most.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, num_points: int = 64, batch_size: int = 4) -> None:
+        points = min(num_points, len(x))
+        # A task of one row is all context or has none; the others leave at least one row to predict.
+        super().__init__(
+            x,
+            y,
+            num_points=points,
+            batch_size=max(1, min(batch_size, len(x) // max(1, points))),
+            min_context=min(1, points - 1),
+            max_context=max(0, points - 1),
+        )
+
+
+class ManyTables(TaskSource):
+    """Tasks that are tables of their own: a batch holds some tables, each with its rows in a new order.
+
+    The first rows of a table in that order are its context, as many as a uniform number says; a table of more than
+    `num_points` rows shows a random part of them.
+
+    Args:
+        tables: pairs of inputs [rows, dim_x] and outputs [rows, dim_y]; the numbers of rows may differ.
+        num_points: rows of a task, at most.
+        batch_size: tables of a batch, at most.
+        min_context: smallest context; 0 teaches what to say of a table that nothing is known of.
+        num_slots: rows that tables are padded to, the longest's by default; the sources of a fleet need the same.
+    """
+
+    refresh_every: int
+
+    def __init__(
+        self,
+        tables: Sequence[Pair],
+        num_points: int = 128,
+        batch_size: int = 16,
+        min_context: int = 0,
+        num_slots: int | None = None,
+    ) -> None:
+        if not tables:
+            raise ValueError("got no table; pass at least one pair of inputs and outputs")
+        self.x, self.y, self.mask = pad_tables(tables, num_slots)
+        self.shape = (min(batch_size, len(tables)), min(num_points, self.x.shape[1]))
+        self.min_context = min_context
+        check_context((min_context, self.shape[1]), self.shape[1])
+        self.refresh_every = len(tables) // self.shape[0]
+
+    def static(self) -> Tensors:
+        """The tables, padded to the longest."""
+        return {"x": self.x, "y": self.y, "mask": self.mask}
+
+    def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
+        """The order in which an epoch visits the tables."""
+        return {"order": torch.randperm(len(self.x), generator=generator, device=device)}
+
+    def uniform_shapes(self) -> Mapping[str, Shape]:
+        """A number per task for the size of its context, and one per slot for the order of its rows."""
+        return {"context": self.shape[:1], "rows": (self.shape[0], self.x.shape[1])}
+
+    def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
+        """The next tables of the order, each with its rows shuffled and padding last."""
+        tables = take_batch(tensors["order"], step, self.shape[0])
+        filled = tensors["mask"][tables]  # [B, N]
+        order = (uniforms["rows"] + (~filled).to(uniforms["rows"].dtype)).argsort(-1)[:, : self.shape[1]]
+        mask = filled.gather(1, order)
+        x, y = (_take(tensors[name][tables], order) for name in ("x", "y"))
+        most = (mask.sum(-1) - 1).clamp(min=0)  # at least one row is left to predict
+        least = most.clamp(max=self.min_context)
+        sizes = least + (uniforms["context"] * (most - least + 1)).long()
+        in_context = torch.arange(self.shape[1], device=x.device) < sizes[:, None]
+        return Task.from_points(x, y, in_context, mask)
+
+
+def pad_tables(tables: Sequence[Pair], num_slots: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Stack tables of different lengths: x [M, N, dim_x], y [M, N, dim_y], and which slots are filled [M, N]."""
+    longest = num_slots or max(len(x) for x, _ in tables)
+
+    def padded(rows: Tensor) -> Tensor:
+        return torch.cat([rows, rows.new_zeros(longest - len(rows), *rows.shape[1:])])
+
+    mask = torch.stack([torch.arange(longest) < len(x) for x, _ in tables])
+    return torch.stack([padded(x) for x, _ in tables]), torch.stack([padded(y) for _, y in tables]), mask
+
+
+def _take(rows: Tensor, order: Tensor) -> Tensor:
+    """Rows [B, N, D] in an order [B, T], giving [B, T, D]."""
+    return rows.gather(1, order.unsqueeze(-1).expand(*order.shape, rows.shape[-1]))

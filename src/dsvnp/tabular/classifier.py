@@ -1,0 +1,154 @@
+"""NPClassifier: classification, with probabilities that mean what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from torch import Tensor
+
+from dsvnp.predictive import Predictive
+from dsvnp.tabular.base import BaseNP, Uncertainty
+from dsvnp.tabular.checks import check_lengths
+from dsvnp.tabular.columns import is_missing, names_of, values_of
+from dsvnp.tabular.remoteness import remoteness
+
+
+class NPClassifier(ClassifierMixin, BaseNP):
+    """A neural process for classification, sensible without tuning.
+
+    Replicas are trained on different folds of the rows in one fleet; probabilities are those of their mixture, with a
+    temperature that suits the rows they held out. Rows without a label (None or NaN) do not count. The settings are
+    those of `NPRegressor`.
+
+    Attributes:
+        classes_: the labels, sorted.
+        validation_: what the held-out rows of the training table say of the fit, beside the shares of the classes.
+        recipe_: the sizes and rates that were used.
+    """
+
+    kind: ClassVar[str] = "classifier"
+
+    def predict(self, X: Any, context: Any = None) -> Any:
+        """The most probable label of each row."""
+        (probs,) = self._ask(X, lambda p, _: p.mean[0], context)
+        return self._as_asked(self.classes_[probs.argmax(1)], X, self.target_names_)
+
+    def predict_proba(self, X: Any, context: Any = None) -> Any:
+        """Probability of each class, [rows, classes]."""
+        (probs,) = self._ask(X, lambda p, _: p.mean[0], context)
+        return self._as_asked(probs, X, [str(label) for label in self.classes_])
+
+    def predict_log_proba(self, X: Any, context: Any = None) -> Any:
+        """Logarithms of the probabilities."""
+        (logs,) = self._ask(X, lambda p, _: p.mean[0].clamp(min=1e-300).log(), context)
+        return self._as_asked(logs, X, [str(label) for label in self.classes_])
+
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: Any = 0, context: Any = None
+    ) -> NDArray[Any]:
+        """Labels drawn for all rows together, [rows, samples]; each draw keeps one z_G."""
+        from dsvnp.tabular.drawing import sample
+
+        return self.classes_[sample(self, X, n_samples, random_state, context)[:, 0].astype(int)]
+
+    def uncertainty(self, X: Any, context: Any = None) -> Uncertainty:
+        """Expected entropy, and mutual information between label and latents, in nats; they add up to the entropy."""
+        parts = self._ask(X, lambda p, _: (p.aleatoric[0], p.epistemic[0]), context)
+        names = ("aleatoric", "epistemic")
+        return Uncertainty(
+            *(self._as_asked(part, X, [name]) for part, name in zip(parts, names, strict=True))
+        )
+
+    def ood_score(self, X: Any, context: Any = None) -> Any:
+        """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning.
+
+        The entropy of the predicted class (Sec. 4.4), and the distance to the nearest context row where that is
+        unusual: far from all it has seen, a network is sure of itself for no reason.
+        """
+        x, known = self._question(X, context)
+        (entropy,) = self._answers(x, known, self._ood)
+        inputs = self.ensemble_.replicas[0].inputs
+        here, there = (inputs.scaled(rows.to(inputs.centre.device)) for rows in (x, known[0]))
+        return self._as_asked(entropy + remoteness(here, there).cpu().numpy(), X, ["ood_score"])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy; rows without a label are left out."""
+        check_lengths(X, y)
+        labels = column_or_1d(values_of(y))
+        known = np.flatnonzero(~_missing(labels))
+        if len(known) < len(labels):
+            X = _safe_indexing(X, known)
+            sample_weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return super().score(X, _as_themselves(labels[known]), sample_weight)
+
+    # --- inside ---
+
+    @property
+    def _dim_y(self) -> int:
+        return len(self.classes_)
+
+    def _read_outputs(self, y: Any, reset: bool) -> Tensor:
+        """Class indices [rows, 1]; −1 where the label is missing."""
+        labels = column_or_1d(values_of(y), warn=True)
+        assert_all_finite(labels, allow_nan=True, input_name="y")
+        missing = _missing(labels)
+        if missing.any():
+            labels = np.array(
+                [0 if gone else v for gone, v in zip(missing, labels.tolist(), strict=True)], labels.dtype
+            )
+        known = _as_themselves(labels[~missing])
+        if reset:
+            check_classification_targets(known)
+            self._set_classes(known, y)
+        index = np.searchsorted(
+            self.classes_, np.where(missing, self.classes_[0], labels).astype(self.classes_.dtype)
+        )
+        index = index.clip(max=len(self.classes_) - 1)
+        strange = ~missing & (self.classes_[index] != labels)
+        if strange.any():
+            raise ValueError(
+                f"label {labels[strange][0]!r} was not there in training; known: {', '.join(map(str, self.classes_))}"
+            )
+        return torch.from_numpy(np.where(missing, -1, index).astype(np.int64))[:, None]
+
+    def _set_classes(self, labels: NDArray[Any], y: Any) -> None:
+        """Keep the classes; one alone is nothing to tell apart."""
+        self.classes_ = np.unique(labels)
+        self.target_names_ = names_of(y, 1)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"expected labels of at least 2 classes, got {len(self.classes_)} class in {len(labels)} rows; "
+                "there is nothing to tell apart"
+            )
+
+    def _learn_outputs(self, outputs: Sequence[Any]) -> None:
+        labels = np.concatenate([np.asarray(values_of(y)) for y in outputs])
+        self._read_outputs(labels, reset=True)
+        self.target_names_ = names_of(outputs[0], 1)
+
+    def _ood(self, predictive: Predictive, rows: slice) -> Tensor:
+        """Entropy of the predicted class (Sec. 4.4)."""
+        return predictive.entropy()[0]
+
+
+def _as_themselves(labels: NDArray[Any]) -> NDArray[Any]:
+    """Numbers and truth values that were objects for the sake of a missing one; texts stay what they are."""
+    numbers = labels.dtype.kind == "O" and all(isinstance(label, Real | np.bool_) for label in labels)
+    return np.array(labels.tolist()) if numbers else labels
+
+
+def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which labels are None or NaN, or what pandas puts in their place."""
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    if labels.dtype.kind != "O":
+        return np.zeros(len(labels), dtype=bool)
+    return np.array([is_missing(label) for label in labels.tolist()], dtype=bool)

@@ -1,0 +1,88 @@
+"""Rows in: a user's tables as tensors, with the columns of the fit.
+
+Arrays go through scikit-learn's own checks; frames keep their names, and their texts become categories.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from dsvnp.sources.table import Pair, known_rows
+from dsvnp.tabular.checks import check_lengths
+from dsvnp.tabular.columns import Columns, Encoding, is_frame, kind_of
+
+
+class RowReader(BaseEstimator, ABC):
+    """An estimator that reads rows; each kind says what its outputs are."""
+
+    encoding_: Encoding | None
+
+    @abstractmethod
+    def _read_outputs(self, y: Any, reset: bool) -> Tensor:
+        """Outputs as a tensor [rows, D]: floats with NaN where missing, or class indices."""
+
+    @abstractmethod
+    def _learn_outputs(self, outputs: Sequence[Any]) -> None:
+        """Look at the outputs of all tasks together."""
+
+    def _read_pair(self, X: Any, y: Any, reset: bool) -> Pair:
+        """Inputs and outputs as tensors, without the rows of which no output is known."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; pass one output per row"
+            )
+        x = self._read_inputs(X, reset)
+        outputs = self._read_outputs(y, reset)
+        check_lengths(x, outputs)
+        known = known_rows(outputs)
+        return x[known], outputs[known]
+
+    def _read_inputs(self, X: Any, reset: bool) -> Tensor:
+        """Inputs as numbers, [rows, D], in float64; the columns are those of the fit."""
+        if reset:
+            self.encoding_ = None
+        if is_frame(X):
+            self._check_names(X, reset)
+            table = Columns.of(X)
+            if reset:
+                self.encoding_ = Encoding.fit(table)
+            if self.encoding_ is not None:
+                if len(table) < 1:
+                    raise ValueError(
+                        "Found array with 0 sample(s) while a minimum of 1 is required; X has no row"
+                    )
+                return torch.from_numpy(self.encoding_.transform(table))
+        elif self.encoding_ is not None and any(found is not None for found in self.encoding_.categories):
+            raise ValueError(
+                f"X is {type(X).__name__} but the fit had columns of categories; pass a data frame with the columns "
+                f"{', '.join(self.encoding_.names)}"
+            )
+        array = validate_data(self, X, reset=reset, dtype=np.float64, order="C", copy=True)
+        return torch.from_numpy(array)
+
+    def _check_names(self, X: Any, reset: bool) -> None:
+        """Hold the columns of a frame against those of the fit, as scikit-learn does."""
+        if kind_of(X) != "columns":
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        elif reset:
+            self.feature_names_in_ = np.array(X.columns, dtype=object)
+            self.n_features_in_ = len(X.columns)
+        elif list(X.columns) != list(getattr(self, "feature_names_in_", X.columns)):
+            raise ValueError(
+                f"expected the columns {', '.join(self.feature_names_in_)}, got {', '.join(X.columns)}"
+            )
+
+    def _learn_columns(self, tasks: Sequence[tuple[Any, Any]]) -> None:
+        """Look at the columns of all tasks together: a category may occur in one of them only."""
+        self._read_inputs(tasks[0][0], reset=True)
+        if all(is_frame(X) for X, _ in tasks):
+            self.encoding_ = Encoding.fit(Columns.concatenate([Columns.of(X) for X, _ in tasks]))
+        self._learn_outputs([y for _, y in tasks])

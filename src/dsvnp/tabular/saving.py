@@ -1,0 +1,200 @@
+"""Saving: a fitted estimator as a folder of two files, `estimator.json` and `tensors.safetensors`; no pickle.
+
+The folder is written under another name and renamed when it is whole. A file of a newer version than this program
+knows is refused; older versions stay readable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dsvnp import __version__
+from dsvnp.devices import pick_device
+from dsvnp.tabular.base import BaseNP
+from dsvnp.tabular.classifier import NPClassifier
+from dsvnp.tabular.columns import Encoding
+from dsvnp.tabular.ensemble import Ensemble, Replica
+from dsvnp.tabular.recipe import Recipe
+from dsvnp.tabular.regressor import NPRegressor
+from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
+
+FORMAT, VERSION = "dsvnp-estimator", 3
+RECORD, TENSORS, PLOT = "estimator.json", "tensors.safetensors", "calibration.png"
+OWN = {RECORD, TENSORS, PLOT}  # `dsvnp fit` adds the plot
+KINDS: dict[str, type[BaseNP]] = {kind.kind: kind for kind in (NPRegressor, NPClassifier)}
+
+
+def may_hold(path: Path) -> bool:
+    """Whether an estimator may be written there: nothing is there, an empty folder, or an estimator."""
+    return not path.exists() or (path / RECORD).is_file() or (path.is_dir() and not any(path.iterdir()))
+
+
+def save(estimator: BaseNP, path: Path) -> Path:
+    """Write an estimator into a new folder, or in place of an estimator that is there; files of others stay."""
+    if not may_hold(path):
+        raise FileExistsError(f"{path} is there and holds no estimator; choose another name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".writing-{path.name}-", dir=path.parent))
+    try:
+        save_file(_tensors(estimator), temporary / TENSORS)
+        (temporary / RECORD).write_text(json.dumps(_record(estimator), indent=1) + "\n", encoding="utf-8")
+        temporary.chmod(0o777 & ~_umask())
+        old = temporary.with_name(temporary.name.replace(".writing-", ".old-", 1))
+        if path.exists():
+            os.replace(path, old)
+        os.replace(temporary, path)
+        if old.exists():
+            for other in [file for file in old.iterdir() if file.name not in OWN]:
+                other.rename(path / other.name)
+            shutil.rmtree(old)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return path
+
+
+def load(path: Path, device: str = "auto") -> BaseNP:
+    """Read an estimator; refuse what is no such folder, damaged, or newer than this program."""
+    record = _read_record(path)
+    try:
+        tensors = load_file(path / TENSORS)
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path / TENSORS} cannot be read ({error}); save the estimator again") from None
+    estimator = KINDS[record["kind"]](**record["params"])
+    estimator.device = device
+    try:
+        _restore(estimator, record, tensors)
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"{path} is damaged: {type(error).__name__} {error}; save the estimator again"
+        ) from None
+    return estimator
+
+
+def _umask() -> int:
+    """The process's mask of permissions, which can be read only by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """Read and check `estimator.json`."""
+    if not (path / RECORD).is_file():
+        raise ValueError(
+            f"{path} holds no estimator: {RECORD} is not there; pass the folder that save, or dsvnp fit, wrote"
+        )
+    try:
+        record: dict[str, Any] = json.loads((path / RECORD).read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path / RECORD} is damaged ({error}); save the estimator again") from None
+    if record.get("format") != FORMAT:
+        raise ValueError(
+            f"{path / RECORD} is no estimator's: format {record.get('format')!r}, not {FORMAT!r}"
+        )
+    if record["version"] > VERSION:
+        raise ValueError(
+            f"{path} was written by dsvnp {record['dsvnp']} in format {record['version']}; dsvnp {__version__} reads "
+            f"formats up to {VERSION}: upgrade it"
+        )
+    return record
+
+
+def _record(estimator: BaseNP) -> dict[str, Any]:
+    """Everything but tensors, as JSON holds it."""
+    params = estimator.get_params()
+    if not isinstance(params["random_state"], int | np.integer | None):
+        params["random_state"] = None  # a generator: what it decided is in the tensors
+    encoding, names = estimator.encoding_, getattr(estimator, "feature_names_in_", None)
+    record = {
+        "format": FORMAT,
+        "version": VERSION,
+        "dsvnp": __version__,
+        "kind": estimator.kind,
+        "params": {
+            name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()
+        },
+        "recipe": asdict(estimator.recipe_),
+        "n_features_in": int(estimator.n_features_in_),
+        "feature_names_in": None if names is None else [str(name) for name in names],
+        "encoding": None if encoding is None else asdict(encoding),
+        "target_names": list(estimator.target_names_),
+        "num_replicas": len(estimator.ensemble_.replicas),
+        "num_context": estimator.ensemble_.num_context,
+        "noise_seed": estimator.noise_seed_,
+        "validation": estimator.validation_,
+    }
+    if isinstance(estimator, NPClassifier):
+        return record | {
+            "classes": estimator.classes_.tolist(),
+            "classes_dtype": estimator.classes_.dtype.str,
+        }
+    return record | {"one_output": estimator._one_output}
+
+
+def _tensors(estimator: BaseNP) -> dict[str, Tensor]:
+    """All tensors by name."""
+    x, y = estimator.context_
+    ensemble = estimator.ensemble_
+    out = {"context.x": x, "context.y": y, "prior": ensemble.prior, "calibration": ensemble.calibration}
+    for row, replica in enumerate(ensemble.replicas):
+        out |= {f"replica.{row}.model.{name}": value for name, value in replica.model.state_dict().items()}
+        out |= {f"replica.{row}.inputs.{name}": value for name, value in vars(replica.inputs).items()}
+        out |= {f"replica.{row}.outputs.{name}": value for name, value in vars(replica.outputs).items()}
+    # Cloned, as none may share memory with another.
+    return {name: value.detach().cpu().clone().contiguous() for name, value in out.items()}
+
+
+def _restore(estimator: BaseNP, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Put what was read into an estimator."""
+    estimator.recipe_ = Recipe(**record["recipe"])
+    estimator.n_features_in_ = record["n_features_in"]
+    if record["feature_names_in"] is not None:
+        estimator.feature_names_in_ = np.array(record["feature_names_in"], dtype=object)
+    encoding = record["encoding"]
+    estimator.encoding_ = None
+    if encoding is not None:
+        categories = tuple(None if found is None else tuple(found) for found in encoding["categories"])
+        estimator.encoding_ = Encoding(tuple(encoding["names"]), categories)
+    estimator.target_names_ = tuple(record["target_names"])
+    if isinstance(estimator, NPClassifier):
+        estimator.classes_ = np.array(record["classes"], dtype=np.dtype(record["classes_dtype"]))
+    else:
+        estimator._one_output = record["one_output"]
+    estimator.noise_seed_ = record["noise_seed"]
+    estimator.validation_ = record["validation"]
+    estimator.context_ = tensors["context.x"], tensors["context.y"]
+    device = pick_device(estimator.device)
+    replicas = [_replica(estimator, tensors, row).to(device) for row in range(record["num_replicas"])]
+    estimator.ensemble_ = Ensemble(
+        replicas, record["num_context"], tensors["prior"].to(device), tensors["calibration"]
+    )
+
+
+def _replica(estimator: BaseNP, tensors: dict[str, Tensor], row: int) -> Replica:
+    """One replica, its model made anew from the recipe."""
+
+    def part(name: str) -> dict[str, Tensor]:
+        prefix = f"replica.{row}.{name}."
+        return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+    inputs = InputScaling(**part("inputs"))
+    regression = estimator.kind == "regressor"
+    outputs = (OutputScaling if regression else ClassScaling)(**part("outputs"))
+    likelihood = "gaussian" if regression else "categorical"
+    state = torch.default_generator.get_state()  # making a model draws its first weights, which are not kept
+    model = estimator.recipe_.make(len(inputs.centre), estimator._dim_y, likelihood).double()
+    torch.default_generator.set_state(state)
+    model.load_state_dict(part("model"))
+    return Replica(model.eval(), inputs, outputs)

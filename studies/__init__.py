@@ -1,0 +1,1 @@
+"""Scripts that chose settings and that rebuild the README; run from a clone, not installed."""

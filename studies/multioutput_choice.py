@@ -1,0 +1,209 @@
+"""Which settings of the strong recipe suit tables, chosen on training halves alone.
+
+    python -m studies.multioutput_choice OUT.jsonl DATA_DIR
+    python -m studies.multioutput_choice OUT.jsonl DATA_DIR '[{}, {"flatten": false}]' \\
+        '{"datasets": ["wq"], "splits": [0, 1, 2], "common": {"members": 2}}'
+
+Trains an ensemble for each cell of the grid below, or of one that is given: a few changes of `Strong`, and "model" for
+another than DSVNP. The first cell is what the others are held against. All inner splits of a data set are one fleet: a
+fifth of each training half is judged, its test half is not looked at. They are the same for all cells, so that
+differences are paired. Writes a line for each cell on each data set as soon as it is finished; run again, it goes on
+with the rest. Then it prints a table for each data set, and chooses one cell for all.
+
+The grid changes one thing at a time. What helps alone is to be tried together: give such cells with the same OUT.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from dsvnp.naming import lookup
+from dsvnp.paper.experiment import Workplace
+from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
+from studies.cells import Cell, Entry, finish
+
+GRID: list[Cell] = [
+    {},
+    *({"learning_rate": rate} for rate in (1e-3, 1e-2)),
+    *({"epochs": epochs} for epochs in (60, 500)),
+    {"weight_decay": 0.01},
+    {"width": 256},
+    {"depth": 2},
+    {"latent_hidden": [128]},
+    {"recentre": False},
+    {"train_local": 1},
+    {"train_global": 4},
+    # Below, metrics are looked for anew.
+    {"flatten": False},
+    *({"spreads": spreads} for spreads in ([0.7, 1.0, 1.3, 1.6], [1.4, 1.8, 2.2, 2.6])),
+    *({"as_good": share} for share in (0.0, 0.01)),
+]
+SCORES = {"mse": "standard", "nll": "nats/point", "coverage-90": "share"}  # and their units
+
+
+class Trial(NamedTuple):
+    """What a choice is made on.
+
+    Attributes:
+        datasets: which tables.
+        splits: of whose training halves a part is judged.
+        common: changes of `Strong` in all cells, to make them cheaper.
+        preset: whose settings are changed.
+        verify: check the sums of the files.
+    """
+
+    datasets: Sequence[str] = ("sarcos", "wq", "scm20d")
+    splits: Sequence[int] = tuple(range(20))
+    common: Mapping[str, Any] = {}
+    preset: str = "paper"
+    verify: bool = True
+
+    def experiment(self, cell: Cell) -> MultiOutputExperiment:
+        """The preset with the changes of a cell, judged on training rows."""
+        made = lookup(self.preset, MultiOutputExperiment.presets(), "preset")
+        changes = {name: value for name, value in {**self.common, **cell}.items() if name != "model"}
+        return replace(made, judged_on="held-out", verify=self.verify, strong=replace(made.strong, **changes))
+
+    def entry(self, dataset: str, cell: Cell) -> Entry:
+        """What is known of an entry before it is judged; all settings, as the defaults may change one day."""
+        what = {"dataset": dataset, "splits": self.splits, "preset": self.preset, "cell": cell}
+        entry: Entry = json.loads(json.dumps(what | {"strong": asdict(self.experiment(cell).strong)}))
+        return entry
+
+
+def judge(cells: Sequence[Cell], out: Path, place: Workplace, trial: Trial) -> list[Entry]:
+    """Train and judge the cells that `out` lacks; return all that it holds of the trial, the first cell first.
+
+    Args:
+        cells: changes of `Strong`, and "model" for another than DSVNP.
+        out: a file with a line for each cell on each data set.
+        place: where to compute, and where data lies; its folder stays empty.
+        trial: what they are judged on.
+    """
+    asked = [trial.entry(dataset, cell) for dataset in trial.datasets for cell in cells]
+    done = finish(asked, out, lambda what: judge_cell(what, place, trial))
+    mine = [
+        entry
+        for entry in done
+        if entry["dataset"] in trial.datasets
+        and trial.entry(entry["dataset"], entry["cell"]).items() <= entry.items()
+    ]
+    return sorted(mine, key=lambda entry: entry["cell"] != cells[0])
+
+
+def judge_cell(what: Cell, place: Workplace, trial: Trial) -> Entry:
+    """Train one cell on the inner splits of one data set; a value of each score for each of them."""
+    made, model = trial.experiment(what["cell"]), what["cell"].get("model", "dsvnp")
+    start = time.perf_counter()
+    with TemporaryDirectory() as folder:  # a cell is short, and once it is judged its weights are of no use
+        inner = Workplace(Path(folder), place.device, place.console, place.data_dir)
+        unit = made.run_unit(f"{model}-strong@{what['dataset']}", trial.splits, inner)
+    found = {(m.metric, m.unit): m.values for m in unit.measurements if m.split == "test"}
+    scores = {name: [round(value, 6) for value in found[name, unit]] for name, unit in SCORES.items()}
+    return {"scores": scores, "seconds": round(time.perf_counter() - start, 1)}
+
+
+class Compared(NamedTuple):
+    """A cell against the first one on the same inner splits.
+
+    Attributes:
+        cell: what it changes.
+        mse: mean squared error in unit variance.
+        change: by how much that is above the first's, as a share of the first's.
+        error: standard error of `change`, as if splits were independent; NaN for a single one.
+    """
+
+    cell: Cell
+    mse: float
+    change: float
+    error: float
+
+
+def compare(done: Sequence[Entry]) -> list[Compared]:
+    """Hold each cell against the first, all on one data set."""
+    first = done[0]["scores"]["mse"]
+    whole = statistics.fmean(first)
+    rows = []
+    for entry in done:
+        mse = entry["scores"]["mse"]
+        changes = [(mine - its) / whole for mine, its in zip(mse, first, strict=True)]
+        error = statistics.stdev(changes) / math.sqrt(len(changes)) if len(changes) > 1 else math.nan
+        rows.append(Compared(entry["cell"], statistics.fmean(mse), statistics.fmean(changes), error))
+    return rows
+
+
+def by_dataset(done: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """Entries by data set, in their order."""
+    out: dict[str, list[Entry]] = {}
+    for entry in done:
+        out.setdefault(entry["dataset"], []).append(entry)
+    return out
+
+
+def choose(done: Sequence[Entry], margin: float = 2.0) -> Compared:
+    """One cell for all data sets: the one with the lowest relative error, on average over data sets.
+
+    It is the first one unless another is lower by more than a margin. Passed over are cells of another model
+    than the first's, and those that were not judged on every data set.
+
+    Args:
+        done: what `judge` returns.
+        margin: in standard errors; of a dozen cells that change nothing, one or another is lower by more than one.
+
+    Returns:
+        The cell, with averages over data sets in place of its values.
+    """
+    tables = [compare(entries) for entries in by_dataset(done).values()]
+    averaged = []
+    for cell in (row.cell for row in tables[0]):
+        found = [row for table in tables for row in table if row.cell == cell]
+        if len(found) == len(tables) and cell.get("model") == tables[0][0].cell.get("model"):
+            mse, change = (
+                statistics.fmean(getattr(row, name) for row in found) for name in ("mse", "change")
+            )
+            error = math.sqrt(sum(row.error**2 for row in found)) / len(found)
+            averaged.append(Compared(cell, mse, change, error))
+    first, *others = averaged
+    better = [row for row in others if row.change < -margin * row.error]
+    return min(better, key=lambda row: row.change, default=first)
+
+
+def show(done: Sequence[Entry], console: Console) -> None:
+    """Print a table for each data set, then the choice."""
+    for dataset, entries in by_dataset(done).items():
+        table = Table(
+            "cell", "MSE", "change, %", "NLL", "coverage", "seconds", title=f"{dataset}, inner splits"
+        )
+        for entry, row in zip(entries, compare(entries), strict=True):
+            nll, coverage = (statistics.fmean(entry["scores"][name]) for name in ("nll", "coverage-90"))
+            change = f"{100 * row.change:+.2f} ± {100 * row.error:.2f}"
+            numbers = f"{row.mse:.4f}", change, f"{nll:.2f}", f"{coverage:.3f}", f"{entry['seconds']:.0f}"
+            table.add_row(json.dumps(row.cell), *numbers)
+        console.print(table)
+    chosen = choose(done)
+    console.print(
+        f"Chosen: {json.dumps(chosen.cell)}, {100 * chosen.change:+.2f} ± {100 * chosen.error:.2f} %",
+        markup=False,
+    )
+
+
+if __name__ == "__main__":
+    out, data_dir = Path(sys.argv[1]), Path(sys.argv[2])
+    cells = json.loads(sys.argv[3]) if len(sys.argv) > 3 else GRID
+    trial = Trial(**json.loads(sys.argv[4])) if len(sys.argv) > 4 else Trial()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    console = Console()
+    show(judge(cells, out, Workplace(out.parent, device, console, data_dir), trial), console)

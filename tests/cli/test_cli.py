@@ -1,0 +1,148 @@
+"""The command line as a person types it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import dsvnp
+from dsvnp import cli
+from dsvnp.cli import app, main
+from dsvnp.models import MODELS
+from dsvnp.paper import EXPERIMENTS
+from dsvnp.paper.images.experiment import ImagesExperiment
+from dsvnp.training import CheckpointError
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_models_are_listed_with_a_line_each():
+    lines = CliRunner().invoke(app, ["models"]).output.splitlines()
+    assert [line.split()[0] for line in lines] == list(MODELS)
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_version():
+    assert CliRunner().invoke(app, ["--version"]).output == f"dsvnp {dsvnp.__version__}\n"
+
+
+def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
+    result = CliRunner().invoke(app, ["demo", "--steps", "12", "--out", str(tmp_path / "new")])
+    assert result.exit_code == 0, result.output
+    figure = tmp_path / "new" / "demo.png"
+    assert figure.read_bytes()[:8] == PNG
+    for name in ("CNP", "NP", "AttnNP", "DSVNP"):
+        assert f"│ {name} " in result.output
+    assert str(figure) in result.output.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["reproduce", "curvs"], "Did you mean 'curves'?"),
+        (["reproduce", "everything"], "images, all."),
+        (["reproduce", "curves", "--models", "dsvpn"], "Did you mean 'dsvnp'?"),
+        (["reproduce", "curves", "--preset", "fast"], "unknown preset 'fast'"),
+        (["reproduce", "curves", "--domain", "mnist"], "curves has no setting domain"),
+        (["reproduce", "all", "--domain", "mnist"], "belong to one experiment"),
+        (["report", "nowhere"], "got nowhere, which is none"),
+        (["reproduce", "curves", "--set", "num_stesp=3"], "Did you mean 'num_steps'?"),
+        (["reproduce", "toy", "--set", "preset=paper"], "choose it with --preset"),
+        (["reproduce", "multioutput", "--set", 'strong={"membres": 4}'], "Did you mean 'members'?"),
+        (["reproduce", "multioutput", "--set", "strong=null"], "strong takes settings by name"),
+        (["reproduce", "multioutput", "--datasets", "wq,wq"], "datasets names wq twice"),
+        (["reproduce", "images", "--set", "recipe=paper,paper"], "recipe names paper twice"),
+        (["reproduce", "toy", "--set", "num_seeds=0"], "num_seeds must be at least 1, got 0"),
+        (["reproduce", "toy", "--set", "num_steps=abc"], "--set num_steps: expected int, got 'abc'"),
+        (["reproduce", "toy", "--set", "num_steps=2.5"], "--set num_steps: expected int, got '2.5'"),
+        (["reproduce", "toy", "--set", "num_steps=true"], "--set num_steps: expected int, got 'true'"),
+        (["reproduce", "toy", "--set", 'decoder=["a"]'], "--set decoder: expected tuple[int, ...], got"),
+        (["reproduce", "toy", "--device", "gpu"], "unknown device 'gpu'"),
+        (["demo", "--device", "gpu"], "unknown device 'gpu'"),
+        (["fit", "t.csv", "--target", "y", "--out", "m", "--device", "gpu"], "unknown device 'gpu'"),
+    ],
+)
+def test_a_mistyped_word_is_one_line_and_exit_code_2(words, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["dsvnp", *words])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("setting", ["num_steps=3", "learning_rate=1", "decoder=[4, 4]", "schedule=cosine"])
+def test_a_setting_of_the_right_type_is_taken(setting, monkeypatch):
+    made = []
+    monkeypatch.setattr(cli, "run", lambda experiment, *_: made.append(experiment))
+    result = CliRunner().invoke(app, ["reproduce", "toy", "--device", "cpu", "--set", setting])
+    assert result.exit_code == 0, result.output
+    name, _, value = setting.partition("=")
+    assert str(getattr(made[0], name)).strip("()") == value.strip("[]")
+
+
+def test_null_takes_a_presets_limit_away(monkeypatch):
+    made = []
+    monkeypatch.setattr(cli, "run", lambda experiment, *_: made.append(experiment))
+    words = ["reproduce", "images", "--preset", "quick", "--device", "cpu", "--set", "num_train=null"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert made[0].num_train is None
+    assert ImagesExperiment.presets()["quick"].num_train is not None
+
+
+def test_a_damaged_checkpoint_is_one_line_and_exit_code_2(monkeypatch, capsys):
+    def damaged(*_):
+        raise CheckpointError("step-8: damaged; delete it")
+
+    monkeypatch.setattr(cli, "run", damaged)
+    monkeypatch.setattr(sys, "argv", ["dsvnp", "reproduce", "toy", "--device", "cpu"])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 2
+    assert capsys.readouterr().err == "dsvnp: step-8: damaged; delete it\n"
+
+
+def test_python_m_dsvnp_is_the_command():
+    out = subprocess.run(
+        [sys.executable, "-m", "dsvnp", "--version"], capture_output=True, text=True, check=True
+    )
+    assert out.stdout == f"dsvnp {dsvnp.__version__}\n"
+
+
+def test_all_runs_what_needs_no_data_and_ends_with_the_report(tmp_path, monkeypatch):
+    monkeypatch.delenv("DSVNP_DATA", raising=False)
+    for name in set(EXPERIMENTS) - {
+        "toy",
+        "multioutput",
+    }:  # one that needs no data and one that does are enough
+        monkeypatch.delitem(EXPERIMENTS, name)
+    words = [
+        "reproduce",
+        "all",
+        "--preset",
+        "smoke",
+        "--models",
+        "cnp",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "1 of 1 experiments done" in result.output
+    assert "Left out: multioutput. expected a directory of data sets" in result.output
+    assert "Toy function" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "## Toy function" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_what_has_an_option_of_its_own_can_be_set_by_name_too(tmp_path):
+    words = ["reproduce", "toy", "--preset", "smoke", "--models", "cnp,np", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, [*words, "--set", 'models=["np"]', "--set", "num_seeds=1"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["rows"]
+    assert {row["model"] for row in rows} - {"gp"} == {"np"}
+    assert all(len(row["seeds"]) == 1 for row in rows)

@@ -1,0 +1,111 @@
+"""Tables 2 and A.1: what is measured of a model of curves, and with which settings it is trained."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dsvnp.models import Architecture, make_model
+from dsvnp.objectives import Objective
+from dsvnp.paper.curves.experiment import Choices, CurvesExperiment
+from dsvnp.paper.curves.measures import Unseen, extras, measure, panels, predict
+from dsvnp.training import Schedule
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def data() -> Unseen:
+    return Unseen.draw(num_tests=6, num_points=30, max_context=10, extra_context=20, device=CPU)
+
+
+def net(name: str = "np"):
+    torch.manual_seed(0)
+    return make_model(name, Architecture(1, 1, encoder=(8,), dim_lat=8, decoder=(8,))).eval()
+
+
+# --- what is measured ---
+
+
+def test_rows_are_averages_over_points_and_medians_over_functions(data):
+    model = net()
+    rows = {(m.metric, m.split): m.values[0] for m in measure([model], data, num_global=3)}
+    (task,) = data.splits["extra-max"]
+    losses = -predict(model, task, 3).log_prob(task.y_target)  # [6, 30]
+    outside = [
+        [float(v) for v, flag in zip(*row, strict=True) if not flag]
+        for row in zip(losses, task.in_context, strict=True)
+    ]
+    assert [len(row) for row in outside] == [10] * 6
+    assert rows["nll", "extra-J-max"] == pytest.approx(float(losses.mean()), rel=1e-5)
+    assert rows["nll", "extra-P-max"] == pytest.approx(sum(map(sum, outside)) / 60, rel=1e-5)
+    means = sorted(sum(row) / 10 for row in outside)
+    assert rows["nll-median", "extra-P-max"] == pytest.approx(
+        means[2], rel=1e-5
+    )  # the lower of the two in the middle
+    error = (predict(model, task, 3).mean - task.y_target).square()[~task.in_context].mean()
+    assert rows["mse", "extra-P-max"] == pytest.approx(float(error), rel=1e-5)
+
+
+def test_splits_are_of_the_stated_ranges_and_context_sizes(data):
+    sizes = {
+        name: [int(n) for t in tasks for n in t.mask_context.sum(1)] for name, tasks in data.splits.items()
+    }
+    assert set(sizes["inter-max"]) == {10}
+    assert set(sizes["extra-max"]) == {20}
+    assert len(set(sizes["inter"])) > 1
+    assert min(sizes["inter"]) >= 3
+    inter, extra = (
+        max(float(t.x_target.abs().max()) for t in data.splits[name]) for name in ("inter", "extra")
+    )
+    assert 1.8 < inter <= 2 < 3.6 < extra <= 4
+    assert list(data.by_size) == [1, 2, 3, 5, 8]
+    assert all(
+        int(n) == size for size, tasks in data.by_size.items() for t in tasks for n in t.mask_context.sum(1)
+    )
+
+
+def test_every_net_has_a_value_and_a_net_gives_the_same_again(data):
+    rows = measure([net(), net("cnp"), net()], data, num_global=2)
+    assert all(len(m.values) == 3 and m.values[0] == m.values[2] != m.values[1] for m in rows)
+
+
+def test_figures_are_made_of_curves_by_context_and_coverage(data):
+    shown = extras([net(), net("cnp")], data, num_global=2)
+    assert [len(curve) for curve in shown["nll_by_context"]] == [len(shown["context_sizes"])] * 2
+    for curve in shown["coverage"]:
+        assert curve == sorted(curve)
+        assert all(0 <= share <= 1 for share in curve)
+    pictures = panels(net(), 2, CPU)
+    assert list(pictures) == ["interpolation", "extrapolation"]
+    assert pictures == panels(net(), 2, CPU)
+
+
+# --- settings ---
+
+
+def test_the_papers_architecture_and_training():
+    made = CurvesExperiment.presets()["paper"]
+    choices = made.choices("paper")
+    assert choices[:5] == ((32, 32), 128, (), (128,), 800_000)
+    settings = made.settings(choices)
+    assert (settings.learning_rate, settings.schedule.kind) == (5e-4, "constant")
+    assert settings.objective == Objective(beta_local=1000.0)
+    assert (made.num_tests, made.test_points, made.max_context, made.extra_context) == (2000, 400, 50, 200)
+
+
+def test_the_wider_variant_has_settings_of_its_own():
+    chosen = dict(
+        zip(Choices._fields, ((3,), 4, (2,), (5, 6), 70, 8e-4, "cosine", 9, 10.0, 11, False), strict=True)
+    )
+    made = CurvesExperiment(**{f"wide_{name}": value for name, value in chosen.items()})
+    assert made.choices("wide") == Choices(**chosen)
+    assert made.choices("paper") == CurvesExperiment().choices("paper")
+    settings = made.settings(made.choices("wide"))
+    assert settings.objective == Objective(10.0, anneal="linear", anneal_steps=11, anneal_local=False)
+    assert (settings.num_steps, settings.learning_rate, settings.schedule) == (
+        70,
+        8e-4,
+        Schedule("cosine", 3),
+    )
+    assert made.labels()[-1] == "dsvnp-wide"

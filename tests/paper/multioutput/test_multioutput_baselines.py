@@ -1,0 +1,61 @@
+"""Baselines: they see what the models see, and their σ comes from held-out rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from tiny_tables import smooth_rows
+
+from dsvnp.paper.datasets.catalogue import Table
+from dsvnp.paper.multioutput.baselines import REGRESSORS, measure_baseline
+from dsvnp.paper.multioutput.folds import Portions, Split, make_split
+from dsvnp.paper.multioutput.gp import SparseGP, measure_gp
+
+TEST = ("mse", "test", "standard")
+
+
+def splits(num_rows: int = 121, dim_x: int = 3) -> list[Split]:
+    rows = smooth_rows(num_rows, dim_x, 2)
+    table = Table("made", rows[:, :dim_x], rows[:, dim_x:], (), (), "")
+    return [make_split(table, index, Portions(0.1, 5), torch.device("cpu")) for index in range(2)]
+
+
+def test_extra_trees_are_scikit_learns_on_the_training_rows():
+    made = splits()
+    for measured, split in zip(measure_baseline("extra-trees", made, 20, 1), made, strict=True):
+        trees = ExtraTreesRegressor(20, random_state=0).fit(split.train.x.double(), split.train.y.double())
+        error = np.square(trees.predict(split.test.x.double()) - split.test.y.numpy()).mean()
+        assert measured.scores[TEST] == pytest.approx(error, rel=1e-5)
+        assert measured.scores["mse", "train", "standard"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_every_baseline_is_better_than_the_mean_and_roughly_calibrated(name):
+    for measured in measure_baseline(name, splits(), 20, 1):
+        assert measured.scores[TEST] < 0.7
+        assert 0.6 < measured.scores["coverage-90", "test", "share"] <= 1
+        assert {part for _, part, _ in measured.scores} == {"test", "train"}
+
+
+def test_an_unknown_baseline():
+    with pytest.raises(ValueError, match=r"unknown baseline 'extra-tree'. Did you mean 'extra-trees'\?"):
+        measure_baseline("extra-tree", [], 1, 1)
+
+
+class TestSparseGP:
+    def test_close_to_the_exact_gp(self):
+        made = splits(dim_x=2)
+        kernel = ConstantKernel() * Matern(length_scale=np.ones(2), nu=2.5) + WhiteKernel(0.1)
+        for measured, split in zip(measure_gp(SparseGP(40, 300, 64, 0.05), made), made, strict=True):
+            exact = []
+            for output in split.train.y.double().T:
+                gp = GaussianProcessRegressor(kernel).fit(split.train.x.double(), output)
+                exact.append(gp.predict(split.test.x.double()))
+            error = np.square(np.stack(exact, 1) - split.test.y.numpy()).mean()
+            assert measured.scores[TEST] == pytest.approx(error, rel=0.15)
+            assert measured.scores["mse", "train", "standard"] < 0.2
+            assert 0.8 < measured.scores["coverage-90", "test", "share"] <= 1

@@ -1,0 +1,239 @@
+"""What stands in the tables of a report."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from made_runs import row, write_run
+
+from dsvnp.paper.report.about import order_of
+from dsvnp.paper.report.runs import Run, find_runs, find_speed
+from dsvnp.paper.report.tables import seeds_text, summary_of, tables_of, title_of
+from dsvnp.paper.report.words import goal_of, metric_text, split_text
+
+
+def run_of(tmp_path, rows, experiment="curves", **config) -> Run:
+    return Run.read(write_run(tmp_path / "run", rows, experiment, config) / "results.json")
+
+
+def test_ours_and_the_papers_stand_in_one_cell(tmp_path):
+    rows = [row("np", [-1.0, -0.9, -0.8], -0.958), row("dsvnp-wide", [-1.2, -1.2, -1.2], -0.975)]
+    (table,) = tables_of(run_of(tmp_path, rows))
+    assert table.columns == ("model", "interpolation, J")
+    assert table.title == "NLL, nats/point"
+    assert table.caption == "Lower is better; 3 seeds."
+    (_, (first,)), (name, (second,)) = table.rows
+    assert (first.text, first.notes, first.verdict) == ("−0.90 ± 0.10", ("paper −0.958 (2e−5)",), "level")
+    assert (name, second.text, second.verdict) == ("dsvnp-wide", "−1.200", "better")
+    assert (first.best, second.best) == (False, True)
+
+
+def test_each_metric_unit_and_data_set_has_a_table_with_splits_as_columns(tmp_path):
+    rows = [
+        row(model, [1.0], split=split, dataset=dataset, metric=metric)
+        for dataset in ("one", "two")
+        for metric in ("nll", "mse")
+        for split in ("test-J", "test-P")
+        for model in ("cnp", "np")
+    ]
+    tables = tables_of(run_of(tmp_path, rows))
+    assert [t.title for t in tables] == [
+        f"{d}, {m}, nats/point" for d in ("One", "Two") for m in ("NLL", "MSE")
+    ]
+    assert {t.columns for t in tables} == {("model", "test, J", "test, P")}
+
+
+def test_multioutput_has_a_table_for_each_split_with_data_sets_as_columns(tmp_path):
+    rows = [
+        row("np", [1.0], split=split, dataset=dataset, metric="mse", unit="standard")
+        for split in ("test", "train")
+        for dataset in ("sarcos", "wq")
+    ]
+    tables = tables_of(run_of(tmp_path, rows, "multioutput"))
+    assert [t.title for t in tables] == ["Test, MSE, unit variance", "Train, MSE, unit variance"]
+    assert tables[0].columns == ("model", "SARCOS", "Water Quality")
+    assert tables[0].caption == "Lower is better; 1 split."
+
+
+def test_a_table_that_is_too_wide_is_cut_by_the_first_word_of_its_columns(tmp_path):
+    splits = [
+        f"{part}-{points}{suffix}"
+        for part in ("inter", "extra")
+        for points in "JP"
+        for suffix in ("", "-max")
+    ]
+    tables = tables_of(run_of(tmp_path, [row("np", [1.0], split=split) for split in splits]))
+    assert [len(t.columns) for t in tables] == [5, 5]
+    assert [t.title for t in tables] == ["Interpolation, NLL, nats/point", "Extrapolation, NLL, nats/point"]
+    assert tables[1].columns[1:3] == ("J", "J, full context")
+
+
+def test_what_was_not_measured_is_left_open_and_other_numbers_of_seeds_are_said(tmp_path):
+    rows = [row("np", [1.0, 1.1]), row("np", [1.0, 1.1], split="inter-P"), row("gp", [1.0])]
+    (table,) = tables_of(run_of(tmp_path, rows))
+    (_, both), (_, (alone, nothing)) = table.rows
+    assert both[0].notes == ()
+    assert alone.notes == ("1 seed",)
+    assert nothing is None
+
+
+def test_a_mean_that_exploded_is_never_the_best(tmp_path):
+    (table,) = tables_of(
+        run_of(tmp_path, [row("np", [1.0, None]), row("cnp", [9.0, 9.0]), row("gp", [8.0, 9.0])])
+    )
+    assert [cells[0].best for _, cells in table.rows] == [False, False, True]
+    assert table.rows[0][1][0].text == "∞"
+
+
+def test_the_only_model_is_not_called_the_best(tmp_path):
+    (table,) = tables_of(run_of(tmp_path, [row("np", [1.0])]))
+    assert not table.rows[0][1][0].best
+
+
+def test_entropy_is_to_be_low_in_the_domain_and_high_elsewhere(tmp_path):
+    rows = [
+        row(model, [value], dataset=dataset, metric="entropy", split="test")
+        for model, value in (("np", 0.1), ("dsvnp", 0.5))
+        for dataset in ("mnist", "kmnist")
+    ]
+    run = run_of(tmp_path, rows, "images", domain="mnist")
+    (table,) = tables_of(run)
+    assert [[cell.best for cell in cells] for _, cells in table.rows] == [[True, False], [False, True]]
+    assert "Lower is better on the data trained on" in table.caption
+    assert title_of(run) == "Images and out-of-distribution detection: MNIST"
+
+
+@pytest.mark.parametrize(
+    ("metric", "text", "goal"),
+    [
+        ("mse", "MSE", "lower"),
+        ("accuracy", "accuracy", "higher"),
+        ("auroc-mi", "AUROC of the mutual information", "higher"),
+        ("coverage-90", "coverage of 90% intervals", 0.9),
+        ("rollout-coverage-90", "roll-out coverage of 90% intervals", 0.9),
+        ("sigma", "mean predictive σ", None),
+        ("novelty", "novelty", None),
+    ],
+)
+def test_metrics_in_words(tmp_path, metric, text, goal):
+    assert metric_text(metric) == text
+    assert goal_of({"metric": metric}, run_of(tmp_path, [])) == goal
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("inter-J-max", "interpolation, J, full context"),
+        ("test-P", "test, P"),
+        ("step-10", "step 10"),
+        ("fashion-mnist", "Fashion-MNIST"),
+    ],
+)
+def test_splits_in_words(name, text):
+    assert split_text(name) == text
+
+
+def test_the_summary_counts_what_is_better_and_what_is_worse(tmp_path):
+    rows = [row("cnp", [1.0], 2.0), row("np", [1.0], 0.5), row("dsvnp", [1.0], 0.1), row("gp", [1.0, 2.0])]
+    run = run_of(tmp_path, rows)
+    ((title, cells),) = summary_of([run]).rows
+    assert title == "Curves from a stochastic process"
+    assert [cell.text for cell in cells] == ["paper", "4", "1–2", "1", "0", "2"]
+    assert seeds_text(run) == "1–2"
+
+
+# --- reading
+
+
+def test_every_run_at_or_below_a_folder_is_found(tmp_path):
+    write_run(tmp_path / "a", [])
+    write_run(tmp_path / "b" / "c", [], "toy")
+    runs = find_runs(tmp_path)
+    assert [run.experiment for run in runs] == ["curves", "toy"]
+    assert runs[0].seconds == 180
+    assert [run.experiment for run in find_runs(tmp_path / "b" / "c")] == ["toy"]
+
+
+def test_a_run_without_its_units_is_read_all_the_same(tmp_path):
+    folder = write_run(tmp_path / "a", [])
+    (folder / "units.json").unlink()
+    assert Run.read(folder / "results.json").seconds is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "is not JSON"), ("{}", "lacks experiment"), ("[]", "lacks")]
+)
+def test_a_damaged_file_is_named(tmp_path, text, message):
+    path = tmp_path / "results.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"results.json {message}"):
+        Run.read(path)
+
+
+def test_a_smoke_run_is_not_compared(tmp_path):
+    run = replace(run_of(tmp_path, [row("cnp", [1.0], 2.0)]), preset="smoke")
+    ((_, cells),) = summary_of([run]).rows
+    assert cells[-3:] == (None, None, None)
+    (table,) = tables_of(run)
+    assert table.rows[0][1][0].verdict == ""
+
+
+def test_a_wide_table_of_data_sets_is_cut_into_equal_parts(tmp_path):
+    rows = [row("np", [1.0], dataset=f"set-{i}", split="test") for i in range(9)]
+    assert [len(t.columns) for t in tables_of(run_of(tmp_path, rows, "images"))] == [6, 5]
+
+
+def test_tables_that_are_no_headline_are_marked(tmp_path):
+    rows = [
+        row("np", [1.0], metric=metric, split="test", dataset=dataset)
+        for metric in ("accuracy", "aupr-mi")
+        for dataset in ("mnist", "kmnist")
+    ]
+    assert [t.headline for t in tables_of(run_of(tmp_path, rows, "images"))] == [True, False]
+
+
+def test_metrics_of_a_single_column_share_a_table(tmp_path):
+    rows = [
+        row(model, [1.0, 2.0], metric=metric, split="test", dataset=dataset, unit="share")
+        for metric, dataset in (
+            ("accuracy", "mnist"),
+            ("ece", "mnist"),
+            ("auroc", "kmnist"),
+            ("auroc", "svhn"),
+        )
+        for model in ("np", "dsvnp")
+    ]
+    both, auroc = tables_of(run_of(tmp_path, rows, "images"))
+    assert both.title == "MNIST"
+    assert both.columns == (
+        "model",
+        "accuracy (higher is better)",
+        "expected calibration error (lower is better)",
+    )
+    assert both.caption == "2 seeds."
+    assert auroc.columns == ("model", "KMNIST", "SVHN")
+
+
+def test_units_of_a_single_column_share_a_table(tmp_path):
+    rows = [row("np", [v], metric="mse", split="test", unit=u) for v, u in ((1.0, "standard"), (2.0, "raw"))]
+    (table,) = tables_of(run_of(tmp_path, rows))
+    assert table.columns[1:] == ("MSE, unit variance (lower is better)", "MSE, raw units (lower is better)")
+    assert [cell.text for cell in table.rows[0][1]] == ["1.000", "2.000"]
+
+
+def test_speed_is_found_a_gpu_first(tmp_path):
+    (tmp_path / "speed").mkdir()
+    for name, device in (("a", "CPU, 2 threads"), ("b", "NVIDIA H200")):
+        (tmp_path / "speed" / f"{name}.json").write_text(
+            json.dumps({"machine": {"device": device}, "rows": []})
+        )
+    assert [file["machine"]["device"] for file in find_speed(tmp_path)] == ["NVIDIA H200", "CPU, 2 threads"]
+
+
+def test_runs_come_in_the_papers_order(tmp_path):
+    for name, config in (("a", {"domain": "cifar10"}), ("b", {"domain": "mnist"})):
+        write_run(tmp_path / name, [], "images", config)
+    write_run(tmp_path / "c", [], "toy")
+    write_run(tmp_path / "d", [], "novelty")
+    runs = sorted(find_runs(tmp_path), key=order_of)
+    assert [run.folder.name for run in runs] == ["c", "b", "a", "d"]

@@ -1,0 +1,120 @@
+"""Runs made apart and put together say what one run says."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from dsvnp.paper.curves.experiment import CurvesExperiment
+from dsvnp.paper.experiment import Experiment, Workplace, make_experiment
+from dsvnp.paper.gather import gather, joint_experiment, main
+from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
+from dsvnp.paper.runner import run, write_results
+from dsvnp.paper.toy.experiment import ToyExperiment
+
+
+def toy_run(out: Path, models: tuple[str, ...], **changes) -> Path:
+    tiny = {"num_steps": 2, "num_global": 2, "gp_steps": 2, "decoder": (8,)} | changes
+    made = make_experiment(ToyExperiment, "smoke", models=models, **tiny)
+    run(made, Workplace(out, torch.device("cpu"), Console(quiet=True)))
+    return out
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    return {name: toy_run(root / name, tuple(name.split("+"))) for name in ("dsvnp", "cnp", "cnp+dsvnp")}
+
+
+def results(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_runs_apart_are_as_one_run_whatever_their_order(runs, tmp_path):
+    figures = gather(tmp_path / "apart", [runs["dsvnp"], runs["cnp"]])
+    assert [path.name for path in figures] == ["functions.svg"]
+    assert all(path.is_file() for path in figures)
+    gather(tmp_path / "one", [runs["cnp+dsvnp"]])
+    assert results(tmp_path / "apart") == results(tmp_path / "one")
+
+
+def test_seeds_apart_are_as_one_run(runs, tmp_path):
+    parts = [toy_run(tmp_path / f"{seed}", ("cnp",), num_seeds=1, first_seed=seed) for seed in (1, 0)]
+    gather(tmp_path / "apart", parts)
+    made, whole = results(tmp_path / "apart"), results(runs["cnp"])
+    assert (made["config"]["first_seed"], made["config"]["num_seeds"]) == (0, 2)
+    assert [row["seeds"] for row in made["rows"]] == [
+        pytest.approx(row["seeds"], rel=1e-4) for row in whole["rows"]
+    ]
+
+
+def test_one_run_is_drawn_anew(runs, tmp_path):
+    gather(tmp_path, [runs["cnp+dsvnp"]])
+    new, old = results(tmp_path), results(runs["cnp+dsvnp"])
+    assert new["config"] == old["config"]
+    for row, expected in zip(new["rows"], old["rows"], strict=True):
+        assert row["seeds"] == expected["seeds"]
+        assert (row["model"], row["split"]) == (expected["model"], expected["split"])
+        assert row["std"] == pytest.approx(expected["std"], rel=1e-3)  # units.json keeps six digits
+
+
+def test_runs_of_other_settings_are_refused(runs, tmp_path):
+    other = toy_run(tmp_path / "other", ("np",), num_steps=3)
+    with pytest.raises(ValueError, match="num_steps = 3, not 2"):
+        gather(tmp_path / "new", [runs["cnp"], other])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_without_a_run_is_named(runs, tmp_path):
+    with pytest.raises(ValueError, match=r"nothing has no units\.json; name folders that"):
+        gather(tmp_path / "out", [*runs.values(), tmp_path / "nothing"])
+
+
+def test_a_run_whose_settings_lack_one_of_its_models_is_taken(runs, tmp_path):
+    old = tmp_path / "old"
+    old.mkdir()
+    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    record["config"]["models"] = ["cnp"]
+    (old / "units.json").write_text(json.dumps(record))
+    gather(tmp_path / "new", [old])
+    rows = json.loads((tmp_path / "new" / "results.json").read_text())["rows"]
+    assert {row["model"] for row in rows} == {"dsvnp", "gp"}
+
+
+def test_a_shared_unit_must_agree(runs, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    gp = next(unit for unit in record["units"] if unit["model"] == "gp")
+    gp["measurements"][0]["values"][1] += 1
+    (other / "units.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="has another gp with seed 0"):
+        gather(tmp_path / "new", [runs["cnp"], other])
+
+
+def test_what_runs_have_of_a_list_or_of_a_text_with_commas_is_joined(tmp_path):
+    def joint(kind: type[Experiment], *settings: dict) -> Experiment:
+        folders = []
+        for number, changes in enumerate(settings):
+            folders.append(tmp_path / f"{kind.name}{number}")
+            folders[-1].mkdir()
+            write_results(make_experiment(kind, "smoke", **changes), [], folders[-1])
+        return joint_experiment(folders)
+
+    curves = joint(CurvesExperiment, {"variants": ("wide",), "num_seeds": 7}, {"variants": ("paper",)})
+    assert (curves.variants, curves.num_seeds) == (("paper", "wide"), 7)
+    tables = joint(MultiOutputExperiment, {"recipe": "gaussian"}, {"recipe": "paper"}, {"recipe": "paper"})
+    assert tables.recipe == "paper,gaussian"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [([], "usage: "), (["--help"], "usage: "), (["o", "r"], "r has no units")]
+)
+def test_the_command_says_what_it_needs_in_a_line(words, said, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as leaving:
+        main(words)
+    assert leaving.value.code == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,130 @@
+"""What figures are made of; how they look is for a person to judge."""
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from dsvnp.models import base_name
+from dsvnp.plotting.figures import (
+    Line,
+    Panel,
+    dots_figure,
+    draw_lines,
+    draw_panel,
+    functions_figure,
+    lines_figure,
+)
+from dsvnp.plotting.style import COLOURS, INK, colour_of, text_of
+from dsvnp.predictive import GaussianPredictive
+
+X = torch.linspace(0, 1, 50)
+
+
+def panel(num_global: int) -> Panel:
+    loc = torch.arange(float(num_global)).reshape(-1, 1, 1, 1, 1) + X.reshape(1, 1, 1, -1, 1)
+    return Panel.of(X, X.sin(), X[:3], X[:3].sin(), GaussianPredictive(loc, torch.tensor(0.5)))
+
+
+def test_a_latent_model_shows_its_functions_without_noise():
+    assert torch.equal(panel(6).draws, torch.stack([k + X for k in range(4)]))
+
+
+def test_a_model_without_a_latent_shows_samples_of_its_outputs():
+    draws = panel(1).draws
+    assert draws.shape == (2, 50)
+    assert float((draws - X).std()) == pytest.approx(0.5, rel=0.25)
+
+
+def test_a_panel_survives_json():
+    one = panel(3)
+    for before, after in zip(one, Panel.from_lists(one.to_lists()), strict=True):
+        torch.testing.assert_close(after, before)
+
+
+def test_a_panel_shows_the_band_of_three_sigma_and_every_line_once_in_the_legend():
+    axes, one = Figure().subplots(), panel(3)
+    draw_panel(axes, one, "np")
+    edges = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert edges.max() == pytest.approx(float((one.mean + 3 * one.stddev).max()), abs=1e-5)
+    assert edges.min() == pytest.approx(float((one.mean - 3 * one.stddev).min()), abs=1e-5)
+    assert len(axes.lines) == 3 + 3  # draws; truth, mean, context
+    assert axes.get_legend_handles_labels()[1] == ["±3σ", "draws", "truth", "mean", "context"]
+
+
+def test_lines_show_the_mean_over_seeds_and_dash_a_variant():
+    axes = Figure().subplots()
+    draw_lines(axes, {"np": Line([0, 1], [[0, 2], [2, 4]]), "np-wide": Line([0, 1], [[5, 5]])})
+    assert axes.lines[0].get_ydata().tolist() == [1, 3]
+    corners = axes.collections[0].get_paths()[0].vertices
+    assert {y for x, y in corners.tolist() if x == 0} == {0, 2}
+    assert {y for x, y in corners.tolist() if x == 1} == {2, 4}
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "--"]
+    assert {line.get_color() for line in axes.lines} == {COLOURS["np"]}
+
+
+def test_the_legend_names_a_model_that_only_the_first_plot_shows(tmp_path, monkeypatch):
+    named = []
+    monkeypatch.setattr(Figure, "legend", lambda self, handles, labels, **_: named.extend(labels))
+    one, two = {"cnp": Line([0, 1], [[0, 1]]), "np": Line([0, 1], [[0, 1]])}, {"np": Line([0, 1], [[0, 1]])}
+    lines_figure([("first", "x", "y", one), ("second", "x", "y", two)], tmp_path / "f.svg")
+    assert named == ["CNP", "NP"]
+
+
+def test_a_figure_is_written_where_asked_and_is_the_same_file_each_time(tmp_path):
+    first, second = (
+        functions_figure(
+            [("a row", {"cnp": panel(1), "np": panel(4)})], tmp_path / name / "f.svg"
+        ).read_text()
+        for name in ("new", "newer")
+    )
+    assert first.count("<svg") == 1
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("label", "base", "text"),
+    [
+        ("mc-dropout", "mc-dropout", "MC-Dropout"),
+        ("dsvnp-wide", "dsvnp", "DSVNP wide"),
+        ("oracle-average", "oracle-average", "oracle-average"),
+    ],
+)
+def test_a_label_has_a_model_a_text_and_a_colour(label, base, text):
+    assert (base_name(label), text_of(label)) == (base, text)
+    assert colour_of(label) == COLOURS.get(base, INK)
+
+
+def test_dots_are_the_seeds_and_a_bar_their_mean(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
+    dots_figure([("one", "NLL", {"np": [1.0, 2.0, 6.0], "dsvnp-exp": [0.5]})], tmp_path / "dots.svg")
+    (axes,) = figures[0].axes
+    assert [list(line.get_xdata()) for line in axes.lines] == [[1.0, 2.0, 6.0], [3.0], [0.5], [0.5]]
+    assert [set(line.get_ydata()) for line in axes.lines] == [{0}, {0}, {1}, {1}]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["NP", "DSVNP exp"]
+    assert [line.get_color() for line in axes.lines] == [COLOURS["np"]] * 2 + [COLOURS["dsvnp"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("log_y", "scales"), [(True, ["log", "log"]), (False, ["linear"] * 2), ([False, True], ["linear", "log"])]
+)
+def test_each_plot_may_have_a_logarithmic_axis(tmp_path, monkeypatch, log_y, scales):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
+    lines = {"np": Line([1, 2], [[0.1, 10.0]])}
+    lines_figure([("a", "x", "y", lines), ("b", "x", "y", lines)], tmp_path / "lines.svg", log_y=log_y)
+    assert [axes.get_yscale() for axes in figures[0].axes] == scales
+
+
+@pytest.mark.parametrize(
+    ("last", "ticks"), [(50, ["1", "2", "5", "10", "20", "50"]), (2000, ["1", "10", "100", "1000"])]
+)
+def test_a_logarithmic_x_has_plain_numbers_at_its_ticks(tmp_path, monkeypatch, last, ticks):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
+    lines = {"np": Line([1, 3, last], [[0.1, 1.0, 10.0]])}
+    lines_figure([("a", "x", "y", lines)], tmp_path / "lines.svg", log_x=True)
+    (axes,) = figures[0].axes
+    low, high = axes.get_xlim()
+    shown = [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks() if low <= tick <= high]
+    assert shown == ticks

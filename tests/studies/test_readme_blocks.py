@@ -1,0 +1,129 @@
+"""The README's tables come from results and agree with those that are committed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from made_runs import row, write_run
+
+from dsvnp.paper.report.contents import Report
+from dsvnp.paper.report.markdown import markdown_page
+from dsvnp.paper.report.page import write_report
+from studies.readme_blocks import BLOCK, main, rebuilt
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = "# A title\n\n<!-- dsvnp report results: {} -->\nold\n<!-- end -->\nafter\n"
+
+
+def block(folder: Path, name: str) -> str:
+    text, count = rebuilt(BLOCKS.format(name), Report.find(folder))
+    assert count == 1
+    assert text.startswith("# A title\n\n<!-- dsvnp report results:")
+    assert text.endswith("<!-- end -->\nafter\n")
+    return BLOCK.search(text)[4]
+
+
+@pytest.fixture
+def results(tmp_path) -> Path:
+    folder = tmp_path / "results"
+    rows = [
+        row("cnp", [-0.9, -0.8], -0.802, split="inter-P-max"),
+        row("dsvnp", [-1.0, -1.1], -0.97, split="inter-P-max"),
+        row("dsvnp-wide", [-1.3], -0.97, split="inter-P-max"),
+        row("np", [-9.0], split="inter-J"),  # not among the lines
+    ]
+    write_run(folder / "curves", rows, figures=("functions-wide.svg", "training.svg"))
+    wq = {"dataset": "wq (1060 of 1060 rows)", "metric": "mse", "split": "test"}
+    rows = [row("nn", [0.9], **wq, unit="standard"), row("nn", [5.0], **wq, unit="raw")]
+    write_run(folder / "multioutput", rows, "multioutput")
+    return folder
+
+
+def test_a_line_a_quantity_and_a_column_a_model_with_the_papers_in_brackets(results):
+    key, blank, *table = block(results, "results").splitlines()
+    assert key.endswith("the best of a line is bold.")
+    assert blank == ""
+    assert table == [
+        "|  | NN | CNP | DSVNP | seeds |",
+        "| --- | --- | --- | --- | --- |",
+        "| Curves, interpolation: NLL ↓ | – | −0.850 ± 0.071 (−0.802) | **−1.050 ± 0.071 (−0.97)** | 2 |",
+        "| … wider networks ↓ | – | – | −1.300 (−0.97) | 1 |",
+        "| Water Quality: MSE, unit variance ↓ | 0.900 | – | – | 1 |",
+    ]
+
+
+def test_a_picture_is_linked_from_beside_the_readme(results):
+    assert "](results/curves/functions-wide.svg)" in block(results, "functions")
+
+
+def test_speed_comes_from_the_benchmark(results):
+    assert block(results, "speed") == ""  # not measured: left out
+    rows = [
+        {
+            "what": "train",
+            "library": library,
+            "model": "np",
+            "how": how,
+            "device": device,
+            "replicas": replicas,
+        }
+        | {"ms_per_model_step": ms, "size": "width 128", "precision": precision, "clip_norm": clip}
+        for library, how, device, replicas, ms, precision, clip in (
+            ("dsvnp", "eager", "cuda", 1, 9.0, None, None),
+            ("dsvnp", "compiled and captured", "cuda", 1, 0.25612, "tf32", None),
+            ("dsvnp", "compiled and captured", "cuda", 10, 0.05593, "tf32", None),
+            ("dsvnp", "compiled and captured", "cuda", 1, 0.1, "tf32", 1.0),
+            ("dsvnp", "compiled and captured", "cuda", 1, 0.7, "float32", None),
+            ("neuralprocesses", "eager", "cuda", 1, 25.8463, None, None),
+        )
+    ]
+    (results / "speed").mkdir()
+    file = {"machine": {"device": "NVIDIA H200"}, "rows": rows}
+    (results / "speed" / "h200.json").write_text(json.dumps(file), encoding="utf-8")
+    assert block(results, "speed").splitlines()[2:] == [
+        "| NP | H200 | width 128 | 9 | 0.256 | 0.0559 | 25.8 |",
+        "| NP float32 | H200 | width 128 | – | 0.7 | – | – |",
+    ]
+
+
+def test_blocks_from_another_folder_are_left_alone(results):
+    text = BLOCKS.format("speed").replace("results:", "others:")
+    assert rebuilt(text, Report.find(results)) == (text, 0)
+
+
+def test_an_unknown_block_is_named(results):
+    with pytest.raises(ValueError, match="block 'sped'; there are results"):
+        rebuilt(BLOCKS.format("sped"), Report.find(results))
+
+
+def test_the_script_rebuilds_a_readme_and_the_report_leaves_it_alone(results, monkeypatch):
+    readme = results.parent / "README.md"
+    readme.write_text(BLOCKS.format("results"), encoding="utf-8")
+    assert all(path.parent == results for path in write_report(results))
+    assert readme.read_text(encoding="utf-8") == BLOCKS.format("results")
+    monkeypatch.setattr("sys.argv", ["readme_blocks", "--readme", str(readme), "--results", str(results)])
+    main()
+    assert "| Curves, interpolation: NLL ↓ |" in readme.read_text(encoding="utf-8")
+
+
+def test_a_readme_without_blocks_is_refused(results, monkeypatch):
+    readme = results.parent / "README.md"
+    readme.write_text("nothing to fill in", encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["readme_blocks", "--readme", str(readme), "--results", str(results)])
+    with pytest.raises(SystemExit):
+        main()
+
+
+REMEDY = "run `dsvnp report results` and `python -m studies.readme_blocks`, and commit what they write"
+
+
+def test_our_readme_agrees_with_the_committed_results():
+    text, count = rebuilt(README, Report.find(ROOT / "results"))
+    assert count >= 2
+    assert text == README, REMEDY
+
+
+def test_the_committed_report_agrees_with_the_committed_results():
+    committed = (ROOT / "results" / "report.md").read_text(encoding="utf-8")
+    assert committed == markdown_page(Report.find(ROOT / "results")), REMEDY

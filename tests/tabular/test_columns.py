@@ -1,0 +1,159 @@
+"""Frames in as numbers, answers out as the same kind."""
+
+import decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.preprocessing import OneHotEncoder
+
+from dsvnp.tabular.columns import Columns, Encoding, answer, names_of, values_of
+
+CELLS = {"a": [1.0, 2.0, 3.0], "town": ["Ely", "Bath", "Ely"], "n": [1, 2, 3], "yes": [True, False, True]}
+FRAMES = [pd.DataFrame(CELLS), pl.DataFrame(CELLS)]
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=["pandas", "polars"])
+def test_texts_are_encoded_as_scikit_learn_does_and_numbers_stay(frame):
+    table = Columns.of(frame)
+    numbers = Encoding.fit(table).transform(table)
+    town = OneHotEncoder(sparse_output=False).fit_transform(np.array(CELLS["town"])[:, None])
+    expected = np.column_stack([CELLS["a"], CELLS["n"], CELLS["yes"], town]).astype(float)
+    np.testing.assert_array_equal(numbers, expected)
+
+
+def test_an_unknown_category_is_zeros_and_a_missing_one_is_a_category():
+    encoding = Encoding.fit(Columns.of(pd.DataFrame({"c": ["x", None, "y"]})))
+    assert encoding.categories == (("", "x", "y"),)
+    with pytest.warns(UserWarning, match=r"column 'c': 'z' was not there in training \(1 of 3 rows\)"):
+        out = encoding.transform(Columns.of(pd.DataFrame({"c": ["z", None, "y"]})))
+    assert out.tolist() == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        pd.Series([1, 2, None], dtype="Int64"),
+        pd.Series([decimal.Decimal("1"), decimal.Decimal("2"), None]),
+        pl.Series([1, 2, None]),
+    ],
+)
+def test_numbers_in_other_clothes_are_numbers(series):
+    frame = pd.DataFrame({"a": series}) if isinstance(series, pd.Series) else pl.DataFrame({"a": series})
+    np.testing.assert_array_equal(Columns.of(frame)["a"], [1.0, 2.0, np.nan])
+
+
+def test_numbers_that_are_declared_categories_are_categories():
+    frame = pd.DataFrame({"code": pd.Series([10, 20, 10], dtype="category")})
+    assert Encoding.fit(Columns.of(frame)).categories == (("10", "20"),)
+
+
+CODES = [10, 20, 10]
+SAME_CODES = [
+    pd.Series(CODES),
+    pd.Series(CODES, dtype="float64"),
+    pd.Series(CODES, dtype="Int64"),
+    pd.Series(CODES, dtype="category"),
+    pd.Series([*CODES, None], dtype="category")[:3],
+    pd.Series(["10", "20", "10"]),
+    pd.Series(["10", "20", "10"], dtype="category"),
+]
+
+
+@pytest.mark.parametrize("asked", SAME_CODES, ids=range(len(SAME_CODES)))
+@pytest.mark.parametrize("seen", SAME_CODES[3:], ids=range(3, len(SAME_CODES)))
+def test_a_category_is_the_same_in_whatever_type_it_comes(seen, asked):
+    encoding = Encoding.fit(Columns.of(pd.DataFrame({"code": seen})))
+    assert encoding.categories == (("10", "20"),)
+    out = encoding.transform(Columns.of(pd.DataFrame({"code": asked})))
+    assert out.tolist() == [[1, 0], [0, 1], [1, 0]]
+
+
+def test_flags_are_the_same_as_categories_and_as_they_are():
+    flags = pd.Series([True, False])
+    encoding = Encoding.fit(Columns.of(pd.DataFrame({"yes": flags.astype("category")})))
+    assert encoding.transform(Columns.of(pd.DataFrame({"yes": flags}))).tolist() == [[0, 1], [1, 0]]
+
+
+def test_numbers_of_training_may_come_as_texts_or_categories_later():
+    encoding = Encoding.fit(Columns.of(pd.DataFrame({"a": [1.5, 2.0]})))
+    for asked in (pd.Series(["1.5", "2"]), pd.Series([1.5, 2.0], dtype="category")):
+        assert encoding.transform(Columns.of(pd.DataFrame({"a": asked}))).tolist() == [[1.5], [2.0]]
+    with pytest.raises(ValueError, match="contains NaN: column 'a' at row 1"):
+        encoding.transform(Columns.of(pd.DataFrame({"a": ["1.5", None]})))
+
+
+def test_words_for_nothing_are_categories_and_missing_cells_are_not():
+    frame = pd.DataFrame({"c": pd.Series(["none", "<NA>", "NaT", None, np.nan, pd.NA], dtype=object)})
+    assert Encoding.fit(Columns.of(frame)).categories == (("", "<NA>", "NaT", "none"),)
+
+
+def test_a_row_of_an_unknown_category_is_zeros_alone_as_among_others():
+    encoding = Encoding.fit(Columns.of(pd.DataFrame({"c": ["x", "y"]})))
+    with pytest.warns(UserWarning, match=r"column 'c': an empty cell, 'z' was not there .* \(2 of 2 rows\)"):
+        alone = encoding.transform(Columns.of(pd.DataFrame({"c": ["z", None]})))
+    with pytest.warns(UserWarning, match=r"\(2 of 3 rows\)"):
+        among = encoding.transform(Columns.of(pd.DataFrame({"c": ["z", None, "y"]})))
+    assert (alone == 0).all()
+    np.testing.assert_array_equal(among[:2], alone)
+
+
+def test_some_rows_keep_their_places():
+    table = Columns(("a",), (np.array([1.0, 2.0, 3.0]),), ["line 2", "line 3", "line 4"])
+    kept = table.rows(np.array([True, False, True]))
+    assert (kept["a"].tolist(), kept.place(1), len(kept)) == ([1.0, 3.0], "line 4", 2)
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (pd.DataFrame({"when": pd.to_datetime(["2020-01-01"])}), "'when' holds dates"),
+        (pd.DataFrame({"name": [f"n{i}" for i in range(300)]}), "'name' has 300 different texts"),
+        (pd.DataFrame({"id": [f"n{i}" for i in range(30)]}), "'id' has another text in each of 30 rows"),
+        (pd.DataFrame({"a": [1.0, np.nan]}), "contains NaN: column 'a' at row 1"),
+        (pd.DataFrame({"a": [np.inf, 1.0]}), "contains infinity: column 'a' at row 0"),
+    ],
+)
+def test_what_cannot_be_read_is_named(frame, message):
+    with pytest.raises(ValueError, match=message):
+        Encoding.fit(Columns.of(frame)).transform(Columns.of(frame))
+
+
+def test_a_text_where_training_had_numbers_is_named_with_its_row():
+    encoding = Encoding.fit(Columns.of(pd.DataFrame({"a": [1.0, 2.0]})))
+    with pytest.raises(ValueError, match=r"'a' held numbers in training but holds 'n/a' at row 1"):
+        encoding.transform(Columns.of(pd.DataFrame({"a": ["1", "n/a"]})))
+
+
+def test_answers_are_of_the_kind_that_was_asked_with():
+    frame = pd.DataFrame({"a": [1.0, 2.0]}, index=[7, 9])
+    one, two = np.array([1.0, 2.0]), np.array([[1.0, 2.0], [3.0, 4.0]])
+    pd.testing.assert_series_equal(answer(one, frame, ["t"]), pd.Series(one, index=[7, 9], name="t"))
+    pd.testing.assert_frame_equal(
+        answer(two, frame, ["u", "v"]), pd.DataFrame(two, index=[7, 9], columns=["u", "v"])
+    )
+    polars = pl.DataFrame({"a": [1.0, 2.0]})
+    assert answer(one, polars, ["t"]).equals(pl.Series("t", [1.0, 2.0]))
+    assert answer(np.array(["x", "y"], dtype=object), polars, ["t"]).to_list() == ["x", "y"]
+    assert answer(two, polars, ["u", "v"]).equals(pl.DataFrame({"u": [1.0, 3.0], "v": [2.0, 4.0]}))
+    assert answer(one, np.zeros((2, 1)), ["t"]) is one
+    assert answer(np.zeros((2, 2, 2)), frame, ["t"]).shape == (2, 2, 2)
+
+
+def test_outputs_of_frames_have_names_and_nan_where_missing():
+    assert names_of(pd.Series([1.0], name="flow"), 1) == ("flow",)
+    assert names_of(pl.DataFrame({"u": [1], "v": [2]}), 2) == ("u", "v")
+    assert names_of(np.zeros((3, 2)), 2) == ("y0", "y1")
+    assert names_of(pd.Series([1.0]), 1) == ("y",)
+    np.testing.assert_array_equal(values_of(pd.Series([1, None], dtype="Int64")), [1.0, np.nan])
+    np.testing.assert_array_equal(values_of(pl.Series([1, None])), [1.0, np.nan])
+    assert values_of(pd.DataFrame({"u": [1.0], "v": [2.0]})).tolist() == [[1.0, 2.0]]
+    assert values_of(pd.Series(["x", "y"])).tolist() == ["x", "y"]
+
+
+def test_tables_below_each_other_must_have_the_same_columns():
+    first, second = (Columns.of(pd.DataFrame({name: [1.0]})) for name in "ab")
+    assert len(Columns.concatenate([first, first])) == 2
+    with pytest.raises(ValueError, match="expected the columns a, got b"):
+        Columns.concatenate([first, second])

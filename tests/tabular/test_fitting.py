@@ -1,0 +1,242 @@
+"""Folds, corrections and the summary, each against a plain calculation."""
+
+import numpy as np
+import pytest
+import torch
+from fitted import QUICK, classifier, labels, regressor, table
+from scipy.stats import norm
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, mean_squared_error
+
+from dsvnp import NPClassifier, NPRegressor
+from dsvnp.models import MODELS
+from dsvnp.predictive import CategoricalPredictive, GaussianPredictive
+from dsvnp.tabular import fitting
+from dsvnp.tabular.correcting import Answer, fit_damping, fit_spread, fit_temperature
+from dsvnp.tabular.ensemble import dissent_of, draws_of, fixed_noise, mixture, sharpened
+from dsvnp.tabular.fitting import error_of, parts_of_table, parts_of_tables
+from dsvnp.tabular.recipe import Recipe, recipe_for
+from dsvnp.tabular.scaling import ClassScaling
+from dsvnp.training import Fleet
+
+
+def rows(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("num_rows", "replicas"), [(2, 5), (11, 1), (57, 3), (103, 5), (64, 7)])
+def test_each_replica_holds_out_a_fold_of_its_own(num_rows, replicas):
+    x = torch.arange(num_rows, dtype=torch.float64)[:, None]
+    parts = parts_of_table(x, 2 * x, replicas, seed=0)
+    assert len(parts) == replicas
+    assert len({len(part.tables[0][0]) for part in parts}) == 1  # a fleet needs as many rows each
+    held = []
+    for part in parts:
+        (trained, outputs), (question,) = part.tables[0], part.questions
+        torch.testing.assert_close(outputs, 2 * trained)
+        seen, asked = set(trained.flatten().tolist()), set(question.x.flatten().tolist())
+        assert not seen & asked
+        assert seen | asked == set(range(num_rows))
+        assert set(question.context[0].flatten().tolist()) <= seen
+        held += [asked]
+    if num_rows >= replicas >= 5:
+        assert set().union(*held) == set(range(num_rows))
+        assert sum(map(len, held)) == num_rows
+
+
+def test_folds_of_labels_have_all_classes():
+    y = torch.tensor([0] * 40 + [1] * 10)[:, None]
+    for part in parts_of_table(torch.zeros(50, 1, dtype=torch.float64), y, 5, seed=0):
+        assert part.questions[0].y.flatten().bincount().tolist() == [8, 2]
+
+
+def test_tables_are_held_out_whole_and_answered_from_their_first_half():
+    tables = [(torch.full((4, 1), float(i)), torch.full((4, 1), float(i))) for i in range(10)]
+    parts = parts_of_tables(tables, 5, seed=0)
+    held = [{float(q.x[0]) for q in part.questions} for part in parts]
+    assert all(len(part.tables) == 8 for part in parts)
+    assert set().union(*held) == set(range(10))
+    for part, out in zip(parts, held, strict=True):
+        assert not out & {float(x[0]) for x, _ in part.tables}
+        assert all(len(q.context[0]) == len(q.x) == 2 for q in part.questions)
+
+
+def answers(bend):
+    """Held-out rows of a fitted regressor whose predictions were bent."""
+    fitted = regressor(1)
+    X = torch.from_numpy(table(rows=3000, seed=9)[0])
+    replica = fitted.ensemble_.replicas[0]
+    linear, unit = replica.linear(X), replica.outputs.scale
+    noise = rows(3000, 1, seed=1)
+    loc, sigma = linear + unit * rows(3000, 1, seed=2), 0.5 * unit * rows(3000, 1, seed=3).exp()
+    predictive = GaussianPredictive(loc[None, None, None], sigma[None, None, None])
+    return Answer(predictive, replica, X, bend(linear, loc, sigma, unit, noise))
+
+
+def test_the_damping_is_found():
+    half = answers(lambda linear, loc, sigma, unit, noise: linear + 0.5 * (loc - linear) + 0.1 * unit * noise)
+    assert float(fit_damping([half])["damping"]) == pytest.approx(0.5, abs=0.01)
+    against = answers(lambda linear, loc, sigma, unit, noise: linear - (loc - linear))
+    assert float(fit_damping([against])["damping"]) == 0
+    more = answers(lambda linear, loc, sigma, unit, noise: linear + 2 * (loc - linear))
+    assert float(fit_damping([more])["damping"]) == 1
+
+
+@pytest.mark.parametrize(("power", "stretch"), [(1.0, 1.0), (0.5, 2.0), (0.0, 0.5)])
+def test_the_stretch_and_power_are_found(power, stretch):
+    true = answers(
+        lambda lin, loc, sigma, unit, noise: loc + unit * stretch * (sigma / unit) ** power * noise
+    )
+    found = fit_spread([true])
+    assert float(found["power"]) == pytest.approx(power, abs=0.26)
+    typical = 0.5 ** float(found["power"]) * float(found["stretch"])
+    assert typical == pytest.approx(stretch * 0.5**power, rel=0.15)
+
+
+def test_the_temperature_is_that_of_a_logistic_regression_on_the_log_odds():
+    logits = 6 * rows(2000, 1)
+    y = (
+        torch.rand(2000, generator=torch.Generator().manual_seed(1)) < torch.sigmoid(logits[:, 0] / 3)
+    ).long()
+    logs = torch.cat([torch.zeros(2000, 1), logits], 1).log_softmax(-1)
+    replica = classifier().ensemble_.replicas[0]
+    answer = Answer(CategoricalPredictive(logs[None, None, None]), replica, rows(2000, 2), y[:, None])
+    slope = LogisticRegression(C=np.inf, fit_intercept=False).fit(logits.numpy(), y.numpy()).coef_[0, 0]
+    assert float(fit_temperature([answer])["temperature"]) == pytest.approx(1 / slope, rel=0.08)
+
+
+def test_a_stretched_error_does_not_depend_on_the_stretch():
+    y, loc, sigma = rows(500, 2), 0.3 * rows(1, 1, 1, 500, 2, seed=1), rows(1, 1, 1, 500, 2, seed=2).exp()
+    first = error_of(GaussianPredictive(loc, sigma), y)
+    torch.testing.assert_close(error_of(GaussianPredictive(loc, 7 * sigma), y), first)
+    ratio = ((y - loc[0, 0, 0]) / sigma[0, 0, 0]).square().mean(0).sqrt()
+    best = -torch.from_numpy(norm(loc[0, 0, 0], ratio * sigma[0, 0, 0]).logpdf(y)).mean()
+    assert float(first) == pytest.approx(float(best) - 0.5 * np.log(2 * np.pi) - 0.5)
+
+
+def test_a_sharpened_mixture_has_the_variance_of_its_own_error():
+    # Members err by a common and by an own part; v is what each errs by itself.
+    generator = torch.Generator().manual_seed(0)
+    common, own = 1.0, 0.4
+    truth = torch.randn(1, 1, 4000, 1, generator=generator)
+    means = common * torch.randn(1, 1, 4000, 1, generator=generator) + own * torch.randn(
+        5, 1, 4000, 1, generator=generator
+    )
+    v = common**2 + own**2 + 1  # their errors, and the noise of y
+    parts = [GaussianPredictive(mean[None, None], torch.full((1, 1, 1, 4000, 1), v**0.5)) for mean in means]
+    dissent = dissent_of(parts)
+    torch.testing.assert_close(dissent[0, :, 0], torch.from_numpy(means[:, 0, :, 0].numpy().var(0)))
+    made = mixture([sharpened(part, dissent) for part in parts])
+    error = (made.mean - truth[0]).square().mean()
+    assert float(made.variance.mean()) == pytest.approx(float(error), rel=0.03)
+    far = sharpened(parts[0], torch.full_like(dissent, 100.0))
+    torch.testing.assert_close(far.scale.square(), parts[0].scale.square() / 4)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_draws_of_a_prediction_come_in_pairs_of_opposite_sign(model):
+    made = Recipe(model=model, width=8, dim_lat=4).make(2, 1, "gaussian")
+    noise = fixed_noise(made, (6, 2), 0, torch.zeros(1))
+    for name, value in noise.items():
+        assert value.shape[0] == 6
+        torch.testing.assert_close(value[3:], 1 - value[:3] if name.startswith("dropout") else -value[:3])
+    assert all(
+        value.shape[1] == 2 and value.shape[-2] == 1 for name, value in noise.items() if name == "local"
+    )
+    assert draws_of(made, 7) == ((4, 2) if model == "dsvnp" else (7, 1))
+    assert draws_of(made, 1) == (1, 1)
+
+
+def test_the_summary_measures_each_row_by_the_replica_that_had_not_seen_it():
+    fitted = regressor(2)
+    X, Y = (torch.from_numpy(array) for array in table())
+    summary = fitted.validation_
+    assert list(summary) == ["neural process", "mean predictor", "ridge"]
+    parts = parts_of_table(X, Y, 2, fitted.noise_seed_)
+    mean = [
+        replica.predict(q.context_of(fitted.ensemble_.num_context), q.x, (16, 1), fitted.noise_seed_).mean[0]
+        for replica, part in zip(fitted.ensemble_.replicas, parts, strict=True)
+        for q in part.questions
+    ]
+    y = torch.cat([part.questions[0].y for part in parts])
+    assert summary["neural process"]["mse"] == pytest.approx(mean_squared_error(y, torch.cat(mean)), rel=1e-9)
+    assert summary["neural process"]["mse"] < summary["ridge"]["mse"] < summary["mean predictor"]["mse"]
+    assert summary["mean predictor"]["mse"] == pytest.approx(float(Y.var()), rel=0.5)
+    assert len(fitted.ensemble_.calibration) == y.numel()
+    inside = np.mean(np.abs(2 * fitted.ensemble_.calibration.numpy() - 1) <= 0.9)
+    assert summary["neural process"]["coverage_90"] == pytest.approx(inside)
+
+
+def test_baselines_are_the_mean_and_the_average_of_the_replicas_ridges():
+    fitted = regressor(2)
+    X, Y = (torch.from_numpy(array) for array in table())
+    found = fitted.ensemble_.baselines(X)
+    ridge = np.mean([replica.linear(X).numpy() for replica in fitted.ensemble_.replicas], axis=0)
+    np.testing.assert_allclose(found["ridge"].mean[0], ridge)
+    np.testing.assert_allclose(found["mean predictor"].mean[0], Y.mean(0).expand(len(Y), 2), rtol=0.02)
+    np.testing.assert_allclose(found["mean predictor"].stddev[0, 0], Y.std(0), rtol=0.05)
+    assert list(classifier().ensemble_.baselines(X[:, :2])) == ["mean predictor"]
+
+
+def test_the_summary_of_classes():
+    summary = classifier().validation_
+    _, y = labels()
+    assert summary["neural process"]["accuracy"] > 0.9
+    shares = np.unique(y, return_counts=True)[1] / len(y)
+    expected = log_loss(y, np.tile(shares, (len(y), 1)))
+    assert summary["mean predictor"]["nll"] == pytest.approx(expected, rel=0.02)
+
+
+def test_a_recipe_grows_with_the_table_and_takes_changes():
+    sizes = [recipe_for(n, True, {}).num_steps for n in (10, 1000, 10_000, 10**7)]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] <= 3000
+    assert recipe_for(10, True, {"width": 16, "model": "np", "num_steps": None}).width == 16
+    assert isinstance(classifier().ensemble_.replicas[0].outputs, ClassScaling)
+
+
+# --- what a fit takes from the rows it held out ---
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_context_has_the_size_that_suits_held_out_rows_best(monkeypatch, sign):
+    seen = [0]
+
+    def context_of(self, size):
+        seen[0] = size
+        return self.context[0][:size], self.context[1][:size]
+
+    monkeypatch.setattr(fitting.Question, "context_of", context_of)
+    monkeypatch.setattr(fitting, "error_of", lambda *_: torch.tensor(float(sign * seen[0])))
+    monkeypatch.setattr(fitting, "CONTEXTS", (8, 16, 32))
+    fitted = NPRegressor("cnp", **{**QUICK, "max_steps": 2}).fit(*table(outputs=1, rows=100))
+    assert fitted.ensemble_.num_context == (8 if sign == 1 else 32)
+
+
+def test_the_weights_are_those_of_the_best_validation(monkeypatch):
+    asked = []
+    replica = Fleet.replica
+
+    def spy(self, row, best=False):
+        asked.append(best)
+        return replica(self, row, best)
+
+    monkeypatch.setattr(Fleet, "replica", spy)
+    NPRegressor("cnp", **{**QUICK, "max_steps": 4}).fit(*table(outputs=1))
+    assert asked[-2:] == [True, True]
+    assert not any(asked[:-2])
+
+
+def test_what_is_learned_of_noise_is_not_believed():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 3)), rng.normal(size=80)
+    fitted = NPRegressor("cnp", **{**QUICK, "max_steps": 400}).fit(X, y)
+    assert all(float(replica.outputs.damping.max()) < 0.5 for replica in fitted.ensemble_.replicas)
+
+
+def test_a_classifier_of_noise_is_made_unsure():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 3)), rng.integers(0, 2, size=80)
+    fitted = NPClassifier("cnp", **{**QUICK, "max_steps": 400}).fit(X, y)
+    assert all(float(replica.outputs.temperature.max()) != 1 for replica in fitted.ensemble_.replicas)
+    assert np.abs(fitted.predict_proba(X) - 0.5).mean() < 0.3

@@ -1,0 +1,123 @@
+"""Tables as people's programs write them: what is read, and what is refused."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dsvnp.tabular.columns import Columns
+from dsvnp.tabular.table_files import check_texts, read_table
+
+
+def read(tmp_path, text, **options):
+    path = tmp_path / "t.csv"
+    path.write_text(text, encoding="utf-8")
+    return read_table(path, **options)
+
+
+@pytest.mark.parametrize("word", ["none", "NA", "null", "n/a", "?", "NaN"])
+def test_a_word_for_nothing_is_a_text_among_texts_and_missing_among_numbers(tmp_path, word):
+    table = read(tmp_path, f"kind,size,all\nscratch,1,{word}\n{word},{word},{word}\n,2,\n")
+    assert table["kind"].tolist() == ["scratch", word, ""]
+    np.testing.assert_array_equal(table["size"], [1, np.nan, 2])
+    assert table["all"].tolist() == [word, word, ""]
+
+
+def test_a_cell_may_hold_lines_and_signs_that_end_them_elsewhere(tmp_path):
+    table = read(tmp_path, 'note,size\n"two\nlines",1\nnext\x85line,2\n')
+    assert table["note"].tolist() == ["two\nlines", "next\x85line"]
+    assert table["size"].tolist() == [1, 2]
+
+
+def test_python_s_own_way_to_group_digits_is_text(tmp_path):
+    assert read(tmp_path, "a,b\n1_000,1\n2_000,2\n")["a"].tolist() == ["1_000", "2_000"]
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path):
+    path = tmp_path / "t.parquet"
+    path.write_text("junk")
+    with pytest.raises(ValueError, match=r"t\.parquet cannot be read as Parquet"):
+        read_table(path)
+
+
+def test_a_column_of_empty_cells_is_missing_numbers(tmp_path):
+    assert np.isnan(read(tmp_path, "a,b\n1,\n2,\n")["b"]).all()
+
+
+def test_a_column_of_words_for_nothing_is_missing_numbers_to_a_model_that_knows_its_texts(tmp_path):
+    table = read(tmp_path, "a,b,c\nNA,NA,u\n?,x,v\n", texts={"b"})
+    assert np.isnan(table["a"]).all()
+    assert table["b"].tolist() == ["NA", "x"]
+    assert table["c"].tolist() == ["u", "v"]
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+@pytest.mark.parametrize("empty", ["\n", " \n\n", ",,\n", ";;\n", '"",""\n', "\n||\n\u00a0\n"])
+def test_empty_lines_above_the_header_do_not_count(tmp_path, empty, separator):
+    table = read(tmp_path, empty + "a\u2028a,b,c\n1,2,x\n".replace(",", separator))
+    assert table.columns == ("a\u2028a", "b", "c")
+    assert table.place(0) == f"line {empty.count(chr(10)) + 2}"
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", ",,\n;\n", '"",""\n', "\u00a0"])
+def test_a_file_without_a_word_is_empty(tmp_path, text):
+    with pytest.raises(ValueError, match=r"t\.csv is empty; expected a header"):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize("rows", [3, 50_000])
+def test_a_quote_that_is_left_open_is_mentioned(tmp_path, rows):
+    with pytest.raises(ValueError, match=r"t\.csv line \d+: .*; is a quote left open there or above\?"):
+        read(tmp_path, '\na,b\n1,"x\n' + "2,y\n" * rows)
+
+
+def test_texts_that_are_asked_for_stay_as_they_are_written(tmp_path):
+    table = read(tmp_path, "size;code\n38;1,5\n040;2,5\n", texts={"size", "code"})
+    assert table["size"].tolist() == ["38", "040"]
+    assert table["code"].tolist() == ["1,5", "2,5"]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_decimal_commas_are_read_where_commas_do_not_separate(tmp_path, separator):
+    text = "a;n;town\n1,5;1;Ely\n-,25;2;Bath\n2,5e3;na;Ely, Cambs\n".replace(";", separator)
+    table = read(tmp_path, text)
+    assert table["a"].tolist() == [1.5, -0.25, 2500]
+    np.testing.assert_array_equal(table["n"], [1, 2, np.nan])
+    assert table["town"].tolist() == ["Ely", "Bath", "Ely, Cambs"]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_separators(tmp_path, separator):
+    table = read(tmp_path, separator.join(["a", "b"]) + "\n" + separator.join(["1.5", "x"]) + "\n")
+    assert (table["a"].tolist(), table["b"].tolist()) == ([1.5], ["x"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a;b\n1 000;1\n2 000;2\n", r"column 'a' holds numbers .* \('1 000' at line 2\)"),
+        ("a;b\n1\u202f000;1\n", "column 'a' holds numbers"),
+        ("a;b\n1'000;1\n", "column 'a' holds numbers"),
+        ("a;b\n1.234,56;1\n", "column 'a' holds numbers"),
+        ("a;b\n1,234,567;1\n", "column 'a' holds numbers"),
+        ("a;b\n1,500;1\n", "column 'a' holds numbers"),  # 1.5 or 1500?
+        ("a;b\n1,5;2.5\n", "column 'a' holds numbers"),  # which of the two is the decimal one?
+        ('a,b\n"1,5",1\n', "column 'a' holds numbers"),
+        ("a,b\n2024-01-31,1\n,2\n", r"column 'a' holds dates \('2024-01-31' at line 2\)"),
+        ("a,b\n2024-01-31T10:15:00Z,1\n", "column 'a' holds dates"),
+        ("a,b\n31.12.2024,1\n", "column 'a' holds dates"),
+    ],
+)
+def test_numbers_in_doubt_and_dates_are_refused_where_they_are_used(tmp_path, text, message):
+    table = read(tmp_path, text)
+    with pytest.raises(ValueError, match=message):
+        check_texts(tmp_path / "t.csv", table)
+    check_texts(tmp_path / "t.csv", table.select(["b"]))
+
+
+def test_texts_with_a_few_of_these_are_texts(tmp_path):
+    check_texts(tmp_path / "t.csv", Columns(("a",), (np.array(["x", "2024-01-31", "1 000", ""], object),)))
+
+
+def test_an_empty_cell_of_parquet_is_missing_and_a_word_is_not(tmp_path):
+    pl.DataFrame({"kind": ["none", None, "x"]}).write_parquet(tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet")["kind"].tolist() == ["none", "", "x"]
