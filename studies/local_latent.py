@@ -1,6 +1,6 @@
 """Trials of how DSVNP's local latent is inferred: one problem, one recipe, some seeds, one line of JSON for each.
 
-    python studies/local_latent.py --problem shared-noise-2 --recipe default --steps 60000 --seeds 0,1,2 \
+    python -m studies.local_latent --problem shared-noise-2 --recipe np,local-ladder-4-iw --steps 60000 --seeds 0,1,2 \
         --device cuda --out trials.jsonl
 
 The seeds train together as one fleet. Problems are those of the experiment `ambiguity`, and "sensors". All models
@@ -13,25 +13,28 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from sensors import Y_STD, Sensors, new_sensors
 from torch import Tensor
 
-from dsvnp.sources.base import TaskSource
+from dsvnp.metrics import point_mask
 from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.models.dsvnp import DSVNP
 from dsvnp.objectives import Objective
 from dsvnp.paper.ambiguity.problems import PROBLEMS
 from dsvnp.predictive import log_mean_exp
+from dsvnp.sources.base import TaskSource
 from dsvnp.task import Task
 from dsvnp.training import Fleet, Settings
 from dsvnp.training.fleet import matmul_precision
 from dsvnp.training.schedule import Schedule
+from studies.sensors import Y_STD, Sensors, new_sensors
 
 WIDE = {"encoder": (128, 128), "dim_lat": 128, "decoder": (128, 128, 128)}
 FLOOR = 0.01
@@ -46,56 +49,62 @@ class Recipe:
         arch: changes of the architecture.
         objective: changes of the objective.
         ramp: share of the steps over which the weights of the KLs rise from 0; 0 for full weights at once.
+        late: share of the steps over which β_local falls from 100 to 1; 0 for 1 at once.
     """
 
     model: str = "dsvnp"
-    arch: dict[str, Any] = field(default_factory=dict)
-    objective: dict[str, Any] = field(default_factory=dict)
+    arch: Mapping[str, Any] = field(default_factory=dict)
+    objective: Mapping[str, Any] = field(default_factory=dict)
     ramp: float = 0.0
     late: float = 0.0
 
-    def change(
-        self, arch: dict[str, Any] | None = None, ramp: float | None = None, **objective: Any
-    ) -> Recipe:
-        """The recipe with some settings changed."""
-        ramp = self.ramp if ramp is None else ramp
-        return replace(
-            self, arch={**self.arch, **(arch or {})}, objective={**self.objective, **objective}, ramp=ramp
-        )
+    def with_arch(self, **changes: Any) -> Recipe:
+        """The recipe with another architecture."""
+        return replace(self, arch={**self.arch, **changes})
+
+    def with_objective(self, **changes: Any) -> Recipe:
+        """The recipe with another objective."""
+        return replace(self, objective={**self.objective, **changes})
 
 
 def all_recipes() -> dict[str, Recipe]:
-    """Every recipe by name."""
+    """Every recipe by name: "local-" and what is done to the local latent, its size, and what is done to the loss."""
     paper, np = Recipe(), Recipe("np")
-    quiet = paper.change({"local_start": "silent", "local_detach": True})
-    ladder = paper.change({"local_detach": True, "local_posterior": "ladder", "dim_local": 4})
-    iw = {"kind": "iw", "num_local": 8}
     recipes = {
         "cnp": Recipe("cnp"),
         "np": np,
         "attnnp": Recipe("attnnp"),
-        "np-iw": np.change(kind="iw", num_global=8),
-        "np-npml": np.change(kind="npml", num_global=16),
+        "np-iw": np.with_objective(kind="iw", num_global=8),
+        "np-npml": np.with_objective(kind="npml", num_global=16),
         "paper": paper,
-        "paper-anneal": paper.change(ramp=0.5),
-        "silent": paper.change({"local_start": "silent"}),
-        "silent-anneal": paper.change({"local_start": "silent"}, ramp=0.5),
-        "detach": paper.change({"local_detach": True}),
-        "silent-detach": quiet,
-        "ladder-silent": ladder.change({"local_start": "silent"}),
-        "ladder-iw": ladder.change(**iw),
-        "ladder-attached": ladder.change({"local_detach": False}),
-        "ladder-si": ladder.change(kind="si", num_local=8),
-        "ladder-gsnn": ladder.change(kind="gsnn", num_local=8),
-        "ladder-free-bits": ladder.change(free_bits=0.05),
+        "paper-anneal": replace(paper, ramp=0.5),
+        "paper-silent": paper.with_arch(local_start="silent"),
+        "paper-detach": paper.with_arch(local_detach=True),
+        "paper-silent-detach": paper.with_arch(local_start="silent", local_detach=True),
     }
-    for dim in (2, 4, 8):
-        recipes[f"quiet-{dim}"] = quiet.change({"dim_local": dim})
-        recipes[f"ladder-{dim}"] = ladder.change({"dim_local": dim})
-        recipes[f"ladder-{dim}-iw-anneal"] = ladder.change({"dim_local": dim}, ramp=0.25, **iw)
-        deep = {"dim_local": dim, "local_hidden": (128, 128)}
-        recipes[f"ladder-{dim}-deep"] = ladder.change(deep)
-        recipes[f"ladder-{dim}-deep-iw"] = ladder.change(deep, **iw)
+    inferred: dict[str, dict[str, Any]] = {
+        "free": {},
+        "silent": {"local_start": "silent"},
+        "quiet": {"local_start": "silent", "local_detach": True},
+        "ladder": {"local_posterior": "ladder"},
+        "ladder-detach": {"local_posterior": "ladder", "local_detach": True},
+    }
+    for (name, arch), dim in product(inferred.items(), (2, 4, 8)):
+        small, named = paper.with_arch(dim_local=dim, **arch), f"local-{name}-{dim}"
+        deep, iw = small.with_arch(local_hidden=(128, 128)), {"kind": "iw", "num_local": 8}
+        recipes |= {
+            named: small,
+            f"{named}-late": replace(small, late=0.25),
+            f"{named}-anneal": replace(small, ramp=0.25),
+            f"{named}-iw": small.with_objective(**iw),
+            f"{named}-late-iw": replace(small, late=0.25).with_objective(**iw),
+            f"{named}-deep": deep,
+            f"{named}-deep-iw": deep.with_objective(**iw),
+            f"{named}-deep-late-iw": replace(deep, late=0.25).with_objective(**iw),
+            f"{named}-gsnn": small.with_objective(kind="gsnn", num_local=8),
+            f"{named}-si": small.with_objective(kind="si", num_local=8),
+            f"{named}-free-bits": small.with_objective(free_bits=0.05),
+        }
     return recipes
 
 
@@ -140,7 +149,7 @@ def round_of_draws(
     y, _ = task.all_points()
     noise = model.draw_noise(task, *draws, shared=True, generator=generator)
     summary = model.summarise(task, noise)
-    if "local" not in noise:
+    if not isinstance(model, DSVNP):
         return log_mean_exp(model.likelihood.log_prob(model.decode(summary, task.x_target, noise), y), (0, 1))
     x = model.embed.x(task.x_target)
     p_local = model.local_prior(summary, x)
@@ -157,11 +166,10 @@ def log_likelihood(
     """ln p(y_t | C) of each target [B, T], and the number of draws: doubled until two changes in a row are small."""
     draws = (32, 4 if "local" in model.noise_shapes(1, 1, 1, 1, True) else 1)
     total, rounds, still = round_of_draws(model, task, draws, generator), 1, 0
-    counted = ~task.in_context if task.in_context is not None else task.mask_target
+    counted = point_mask(task, "P")
     while rounds < most and still < 2:
         more = [round_of_draws(model, task, draws, generator) for _ in range(rounds)]
-        new = torch.stack([total, log_mean_exp(torch.stack(more), 0)])
-        new = log_mean_exp(new, 0)
+        new = log_mean_exp(torch.stack([total, log_mean_exp(torch.stack(more), 0)]), 0)
         change = abs(float((new - total)[counted].mean()))
         still = still + 1 if change < tolerance else 0
         total, rounds = new, 2 * rounds
@@ -173,8 +181,8 @@ def measure(model: NeuralProcess, problem: str, device: str, num_tasks: int) -> 
     generator = torch.Generator(device).manual_seed(77)
     if problem == "sensors":
         for known in (5, 10, 20):
-            task = new_sensors(known, generator)
-            error = (model.predict(task, 256, generator=generator).mean - task.y_target)[:, 20:]
+            task = new_sensors(known, generator, min(100, num_tasks))
+            error = (model.predict(task, 256, generator=generator).mean - task.all_points()[0])[:, 20:]
             yield f"rmse_{known}", Y_STD * float(error.square().mean().sqrt())
             yield f"log_likelihood_{known}", float(log_likelihood(model, task, generator)[0][:, 20:].mean())
         return
@@ -182,10 +190,13 @@ def measure(model: NeuralProcess, problem: str, device: str, num_tasks: int) -> 
     values, most = [], 0
     for task in batches:
         value, draws = log_likelihood(model, task, generator)
-        values.append(value[~task.in_context])
+        values.append(value[point_mask(task, "P")])
         most = max(most, draws)
     yield "log_likelihood", float(torch.cat(values).mean())
-    yield "standard_error", float(torch.stack([v.mean() for v in values]).std() / len(values) ** 0.5)
+    yield (
+        "standard_error",
+        float(torch.stack([v.mean() for v in values]).std(correction=0) / len(values) ** 0.5),
+    )
     yield "draws", most
     with torch.no_grad():
         bound = model.objective(batches[0], 16)

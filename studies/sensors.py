@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from dsvnp.sources.base import TaskSource, Tensors, first_points
 from dsvnp.networks import Shape
+from dsvnp.sources.base import TaskSource, Tensors, first_points
 from dsvnp.task import Task
 
 READINGS = (20, 60)
