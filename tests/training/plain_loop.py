@@ -11,11 +11,12 @@ from torch import Tensor
 
 from dsvnp.models import NeuralProcess
 from dsvnp.networks import Shape
-from dsvnp.objectives import Bound
+from dsvnp.objectives import Bound, Draws
 from dsvnp.task import Task
 from dsvnp.training import Fleet
 
 Loss = Callable[[Bound, int], Tensor]  # of a bound and the number of steps taken
+OfDraws = Callable[[Draws, Draws, int], Tensor]  # of draws from the posterior and the priors, and that number
 
 
 def negative_bound(bound: Bound, step: int, beta_local: float = 1.0, beta_global: float = 1.0) -> Tensor:
@@ -31,6 +32,7 @@ def train_plainly(
     num_steps: int,
     loss: Loss = negative_bound,
     after_backward: Callable[[int], None] = lambda step: None,
+    of_draws: OfDraws | None = None,
 ) -> None:
     """Train `model` on the tasks and with the noise that replica `row` of a fleet at step 0 would see.
 
@@ -49,8 +51,11 @@ def train_plainly(
         noise = _cut(normal, latent) | _cut(uniform[batch:], masks)
         task = task_of(fleet, row, step, uniform[:batch].tolist())
         optimizer.zero_grad()
-        bound = model.objective(task, objective.num_global, objective.num_local, noise)
-        loss(bound, step).backward()
+        if of_draws is not None:
+            value = of_draws(model.draws(task, noise), model.prior_draws(task, noise), step)
+        else:
+            value = loss(model.objective(task, objective.num_global, objective.num_local, noise), step)
+        value.backward()
         after_backward(step)
         optimizer.step()
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from plain_loop import train_plainly
 from small_fleet import ARCH, curves, distance, make_fleet, rows_of, run_steps
+from torch import Tensor
 
 from dsvnp.losses import training_loss
 from dsvnp.models import make_model
-from dsvnp.objectives import KINDS, Objective, Weights
+from dsvnp.objectives import KINDS, Draws, Objective, Weights
 from dsvnp.training import Settings
 
 SEEDS = (3, 4)
@@ -49,21 +51,14 @@ def test_a_run_equals_a_plain_loop(name, objective):
     fleet = make_fleet(name, [3], curves(refresh_every=10), objective=objective)
     torch.manual_seed(3)
     model = make_model(name, ARCH).double()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    twin = make_fleet(name, [3], curves(refresh_every=10), objective=objective)
-    for step in range(10):
-        normal, uniform = twin._normal[0].clone(), twin._uniform[0].clone()
-        normal.normal_(generator=twin.generators[0])
-        uniform.uniform_(generator=twin.generators[0])
-        pool = {key: value[0] for key, value in twin.supply.pool.items()}
-        task = twin.plan.source.batch(pool, twin.plan.uniform.cut(uniform), torch.tensor(step))
-        noise = twin.plan.normal.cut(normal)
+
+    def loss(posterior: Draws, prior: Draws, step: int) -> Tensor:
         ramp = min(1.0, step / 8) if objective.anneal == "linear" else 1.0
         weights = Weights(objective.beta_local * ramp, objective.beta_global * ramp)
-        loss, _ = training_loss(objective, model.draws(task, noise), model.prior_draws(task, noise), weights)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        return training_loss(objective, posterior, prior, weights)[0]
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    train_plainly(fleet, 0, model, optimizer, 10, of_draws=loss)
     found = run_steps(fleet, 10).replica(0).state_dict()
     for key, value in model.state_dict().items():
         torch.testing.assert_close(found[key], value, rtol=0, atol=1e-9, msg=lambda m, key=key: f"{key}: {m}")
@@ -72,7 +67,7 @@ def test_a_run_equals_a_plain_loop(name, objective):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_learns(kind):
     fleet = make_fleet("dsvnp", [0], arch=LOCAL, objective=of_kind(kind), learning_rate=3e-3)
-    task = fleet.supply.example(torch.float64)
+    task = fleet.lanes[0].supply.example(torch.float64)
 
     def likelihood() -> float:
         model = fleet.replica(0)
