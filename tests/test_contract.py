@@ -466,7 +466,7 @@ def test_the_bound_is_the_mean_over_draws_summed_over_the_points_that_count(mode
 
 
 def test_cnp_and_the_transformers_alone_leave_the_context_out_of_their_objective():
-    assert [name for name, model in MODELS.items() if not model.scores_context] == ["cnp", "tnp"]
+    assert [name for name, model in MODELS.items() if not model.scores_context] == ["cnp", "tnp", "dsvtnp"]
 
 
 def test_every_target_of_a_task_without_flags_counts(model, task):
@@ -478,10 +478,11 @@ def test_the_draws_of_a_pass_keep_their_axes(model, kind):
     draws = model.draws(task, fixed_noise(model, task, shared=False))
     shapes = model.noise_shapes(3, 7, K, S, shared=False)
     k, s = K if shapes else 1, S if "local" in shapes else 1
+    local = 4 if model.name == "dsvtnp" else 8
     assert draws.log_likelihood.shape == (k, s, 3, 7)
     expected = {
         "q_global": (3, 8), "p_global": (3, 8), "z_global": (k, 3, 8),
-        "q_local": (k, 3, 7, 8), "p_local": (k, 3, 7, 8), "z_local": (k, s, 3, 7, 8),
+        "q_local": (k, 3, 7, local), "p_local": (k, 3, 7, local), "z_local": (k, s, 3, 7, local),
     }  # fmt: skip
     for field, shape in expected.items():
         value = getattr(draws, field)
@@ -688,3 +689,90 @@ def test_every_parameter_of_an_image_model_learns(name, embed):
     task = image_task(model, 2, 4, 8)
     for n, gradient in gradients(model, task, fixed_noise(model, task, shared=False)).items():
         assert gradient.abs().max() > 0, n
+
+
+# --- heads under which a draw has weights or outputs that depend on each other ---
+
+HEADS = {
+    "mixture": Architecture(2, 2, "mixture", num_components=3, **SMALL),
+    "low-rank": Architecture(2, 2, "low-rank", rank=2, **SMALL),
+}
+heads = pytest.mark.parametrize("head", list(HEADS))
+some_models = pytest.mark.parametrize("name", ["cnp", "attnnp", "dsvnp"])
+
+
+@heads
+@some_models
+def test_heads_give_every_array_its_draws_tasks_and_targets(name, head):
+    prediction = seeded_model(name, HEADS[head]).predict(some_task(head), K, S)
+    per_draw = 3 if head == "mixture" else 1
+    draws = {"cnp": (1, 1), "attnnp": (K, 1), "dsvnp": (K, S)}[name]
+    expected = (draws[0], draws[1] * per_draw, 3, 6)
+    assert prediction.shape == (*expected, 2)
+    assert all(array.shape[:4] == expected for array in prediction.arrays())
+    assert prediction.components_per_draw == per_draw
+    torch.testing.assert_close(prediction.aleatoric + prediction.epistemic, prediction.variance)
+    assert (prediction.aleatoric > 0).all()
+
+
+@heads
+@some_models
+def test_heads_predict_in_chunks_and_tasks_one_by_one_as_all_at_once(name, head):
+    model = seeded_model(name, HEADS[head])
+    batch = Task.collate([some_task(head, 1, c, t, seed=c) for c, t in [(4, 6), (1, 3), (7, 2)]])
+    noise = fixed_noise(model, batch)
+    whole = model.predict(batch, noise=noise).arrays()
+    for a, b in zip(model.predict(batch, noise=noise, chunk=4).arrays(), whole, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    for i, t in enumerate((6, 3, 2)):
+        alone = model.predict(pick(batch, i), noise=noise_of(noise, i, t)).arrays()
+        for a, b in zip(alone, whole, strict=True):
+            torch.testing.assert_close(a, b[:, :, i : i + 1, :t], rtol=1e-12, atol=1e-12)
+
+
+@heads
+@pytest.mark.parametrize("name", ["cnp", "np"])
+def test_heads_score_a_target_in_training_as_in_prediction(name, head):
+    model, task = seeded_model(name, replace(HEADS[head], posterior="context")), flagged_task(head)
+    y = task.y_target.clone()
+    y[0, 5, 1] = y[1, 6, 0] = y[1, 6, 1] = torch.nan  # one output of two, and both
+    task = replace(task, y_target=y)
+    prediction = model.predict(task, deterministic=True)
+    torch.testing.assert_close(model.draws(task, {}).log_likelihood[0, 0], prediction.log_prob(y))
+    one = prediction.outputs([0])
+    torch.testing.assert_close(prediction.log_prob(y)[0, 5], one.log_prob(y[..., :1])[0, 5])
+
+
+@heads
+@some_models
+def test_every_parameter_learns_under_each_head_with_missing_outputs(name, head):
+    model, task = seeded_model(name, HEADS[head]), flagged_task(head, 5, 6, 12)
+    y = task.y_target.clone()
+    y[0, 0], y[1, 10, 0] = torch.nan, torch.nan
+    task = replace(task, y_target=y)
+    for n, gradient in gradients(model, task, fixed_noise(model, task, shared=False)).items():
+        assert gradient.isfinite().all(), n
+        assert gradient.abs().max() > 0, n
+
+
+@heads
+def test_heads_leave_the_half_precision_of_autocast(head):
+    model, task = seeded_model("dsvnp", HEADS[head]).float(), some_task(head)
+    task = Task(**{n: v.float() if v.is_floating_point() else v for n, v in task.tensors().items()})
+    with torch.autocast("cpu", torch.bfloat16):
+        assert all(array.dtype == torch.float32 for array in model.predict(task, K).arrays())
+
+
+@heads
+def test_heads_compile_without_a_break(head):
+    model, task = seeded_model("dsvnp", HEADS[head]), flagged_task(head)
+    noise = fixed_noise(model, task, shared=False)
+    torch._dynamo.reset()
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def score(raw: Tensor, y: Tensor) -> Tensor:
+        return model.likelihood.log_prob(raw, y)
+
+    raw = torch.randn(2, 1, 3, 7, model.likelihood.dim_raw, dtype=torch.float64)
+    torch.testing.assert_close(score(raw, task.y_target), model.likelihood.log_prob(raw, task.y_target))
+    assert model.objective(task, noise=noise).log_likelihood.isfinite().all()

@@ -26,6 +26,7 @@ LAYERS = [
         "devices",
     },
     APART,
+    {"streaming", "estimation"},
     {"training"},
     {"plotting"},
     {"tabular", "demo"},

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
+import scipy.stats
 import torch
 import torch.nn.functional as F
 from torch import distributions
 
-from dsvnp.likelihoods import Categorical, FixedGaussian, Gaussian
-from dsvnp.predictive import CategoricalPredictive, GaussianPredictive
+from dsvnp.likelihoods import Categorical, FixedGaussian, Gaussian, GaussianMixture, LowRankGaussian
+from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, LowRankPredictive
 
 K, S, B, T = 3, 2, 2, 4
 
@@ -220,3 +224,133 @@ def test_classes_refuse_labels_out_of_range_unless_the_slot_is_empty(label, got)
     mask[1, 3] = False
     Categorical(3).check_values(y, mask, "y_context")
     Categorical(3).check_values(y, torch.zeros_like(mask), "y_context")
+
+
+# --- the mixture and the low-rank head ---
+
+
+def mixture_of(likelihood: GaussianMixture, raw: torch.Tensor) -> distributions.MixtureSameFamily:
+    """The distribution of all outputs together, as torch has it."""
+    count, dim = likelihood.num_components, likelihood.dim_y
+    logits, mean, scale = raw.split([count, count * dim, count * dim], -1)
+    mean = mean.reshape(*raw.shape[:-1], count, dim) + likelihood.offsets
+    scale = 0.1 + 0.9 * F.softplus(scale.reshape(*raw.shape[:-1], count, dim))
+    each = distributions.Independent(distributions.Normal(mean, scale), 1)
+    return distributions.MixtureSameFamily(distributions.Categorical(logits=logits), each)
+
+
+def test_a_mixture_head_scores_as_torchs_mixture_whose_components_hold_all_outputs():
+    likelihood = GaussianMixture(2, 3).double()
+    raw, y = some_raw(likelihood.dim_raw), some_y(2)
+    torch.testing.assert_close(likelihood.log_prob(raw, y), mixture_of(likelihood, raw).log_prob(y))
+
+
+def test_a_mixture_head_predicts_what_it_scores():
+    likelihood = GaussianMixture(2, 3).double()
+    raw, y = some_raw(likelihood.dim_raw), some_y(2)
+    predictive = likelihood.predictive(*likelihood.components(raw))
+    assert predictive.shape == (K, 3 * S, B, T, 2)
+    expected = likelihood.log_prob(raw, y).flatten(0, 1).logsumexp(0) - math.log(K * S)
+    torch.testing.assert_close(predictive.log_prob(y), expected)
+    torch.testing.assert_close(predictive.mean, mixture_of(likelihood, raw).mean.mean((0, 1)))
+    weights = likelihood.components(raw)[2]
+    torch.testing.assert_close(weights[..., 0], predictive.log_weights)  # normalised as they come
+
+
+@pytest.mark.parametrize(("count", "dim"), [(1, 1), (20, 1), (20, 2), (60, 8)])
+def test_the_components_of_a_mixture_start_apart_and_cover_a_standard_normal(count, dim):
+    offsets = GaussianMixture(dim, count).offsets
+    assert offsets.shape == (count, dim)
+    quantiles = torch.as_tensor(scipy.stats.norm.ppf((np.arange(count) + 0.5) / count)).float()
+    torch.testing.assert_close(offsets.sort(0).values, quantiles[:, None].expand(count, dim))
+    if dim > 1:  # not all on one line through the outputs
+        assert torch.corrcoef(offsets.T).fill_diagonal_(0).abs().max() < 0.6
+
+
+def low_rank_of(likelihood: LowRankGaussian, raw: torch.Tensor) -> distributions.LowRankMultivariateNormal:
+    dim, rank = likelihood.dim_y, likelihood.rank
+    mean, scale, factor = raw.split([dim, dim, dim * rank], -1)
+    factor = factor.reshape(*raw.shape[:-1], dim, rank) + likelihood.offsets
+    return distributions.LowRankMultivariateNormal(mean, factor, (0.1 + 0.9 * F.softplus(scale)).square())
+
+
+def test_a_low_rank_head_scores_and_predicts_as_torchs_does():
+    likelihood = LowRankGaussian(3, 2).double()
+    raw, y = some_raw(likelihood.dim_raw), some_y(3)
+    exact = low_rank_of(likelihood, raw)
+    torch.testing.assert_close(likelihood.log_prob(raw, y), exact.log_prob(y))
+    predictive = likelihood.predictive(*likelihood.components(raw))
+    assert isinstance(predictive, LowRankPredictive)
+    torch.testing.assert_close(predictive.component_log_prob(y), exact.log_prob(y))
+    torch.testing.assert_close(predictive.scale, exact.variance.sqrt())
+
+
+@pytest.mark.parametrize(("dim", "rank"), [(1, 2), (2, 2), (8, 3)])
+def test_the_factor_of_a_low_rank_head_starts_away_from_zero(dim, rank):
+    """At zero it would have no gradient."""
+    likelihood = LowRankGaussian(dim, rank)
+    raw = torch.zeros(1, 1, B, T, likelihood.dim_raw, requires_grad=True)
+    likelihood.log_prob(raw, some_y(dim).float()).sum().backward()
+    assert (raw.grad[..., 2 * dim :].abs().sum((0, 1, 2, 3)) > 0).all()
+    columns = likelihood.offsets[:, : min(dim, rank)]
+    gram = columns.T @ columns
+    torch.testing.assert_close(gram, torch.diag(gram.diag()), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("likelihood", [GaussianMixture(2, 3), LowRankGaussian(2, 1)])
+def test_heads_leave_missing_outputs_out(likelihood):
+    raw, y = some_raw(likelihood.dim_raw).requires_grad_(), some_y(2)
+    y[0, 1, 0] = torch.nan
+    y[1, 2] = torch.nan
+    score = likelihood.log_prob(raw, y)
+    marginal = likelihood.predictive(*likelihood.components(raw[:1, :1])).outputs([1])
+    torch.testing.assert_close(score[0, 0, 0, 1], marginal.log_prob(y[..., 1:])[0, 1])
+    torch.testing.assert_close(score[:, :, 1, 2], torch.zeros_like(score[:, :, 1, 2]), atol=1e-12, rtol=0)
+    score.sum().backward()
+    assert raw.grad.isfinite().all()
+    assert (raw.grad[:, :, 1, 2].abs() < 1e-12).all()
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "dim_raw"), [(GaussianMixture(3, 5), 5 + 15 + 15), (LowRankGaussian(3, 2), 3 + 3 + 6)]
+)
+def test_heads_say_what_the_decoder_must_give(likelihood, dim_raw):
+    assert (likelihood.dim_raw, likelihood.dim_encoded) == (dim_raw, 3)
+    assert list(likelihood.state_dict()) == ["offsets"]
+    assert not list(likelihood.parameters())
+
+
+def test_heads_of_no_size_are_refused():
+    with pytest.raises(ValueError, match="at least 1 component, got num_components=0"):
+        GaussianMixture(1, 0)
+    with pytest.raises(ValueError, match="at least 1 column, got rank=0"):
+        LowRankGaussian(1, 0)
+
+
+# --- the form of sigma ---
+
+
+def test_an_exponential_sigma_is_the_exponential_of_the_raw_output():
+    raw = torch.tensor([-5.0, -2.0, 0.0, 3.0]).double()
+    torch.testing.assert_close(Gaussian(1, 0.0, "exp").sigma(raw), raw.exp(), rtol=2e-3, atol=0)
+    torch.testing.assert_close(Gaussian(1, 0.2, "exp").sigma(raw), 0.2 + raw.exp(), rtol=2e-3, atol=0)
+
+
+def test_an_unknown_form_of_sigma_is_refused():
+    with pytest.raises(ValueError, match=r"unknown form of sigma 'expo'. Did you mean 'exp'"):
+        Gaussian(1, form="expo")
+
+
+@pytest.mark.parametrize("form", ["softplus", "exp"])
+@pytest.mark.parametrize("make", [Gaussian, GaussianMixture, LowRankGaussian])
+def test_without_a_floor_a_density_and_its_gradient_stay_finite(make, form):
+    likelihood = make(2, floor=0.0, form=form)
+    raw = torch.full((1, 1, B, T, likelihood.dim_raw), -1e4, requires_grad=True)
+    y = some_y(2).float()
+    score = likelihood.log_prob(raw, y)
+    score.sum().backward()
+    assert score.isfinite().all()
+    assert raw.grad.isfinite().all()
+    predictive = likelihood.predictive(*likelihood.components(raw.detach()))
+    assert predictive.log_prob(y).isfinite().all()
+    assert (predictive.scale > 0).all()

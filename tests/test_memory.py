@@ -11,13 +11,14 @@ import pytest
 
 MEASURE = """
 import sys, torch
-from dsvnp import Architecture, Task, make_model
+from dsvnp import Architecture, Task, Transformer, make_model
 
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
 
 torch.set_num_threads(1)
-model = make_model(sys.argv[1], Architecture(1, 1, encoder=(8,), dim_lat=8, decoder=(8,)))
+sizes = Transformer(width=8, num_layers=1, num_heads=2, feedforward=8, embedder=())
+model = make_model(sys.argv[1], Architecture(1, 1, encoder=(8,), dim_lat=8, decoder=(8,), transformer=sizes))
 many = torch.zeros(1, 1_000_000, 1)
 context = torch.zeros(1, 10, 1)
 model.predict(Task.from_sets(context, context, many[:, :10_000]), 8)
@@ -32,7 +33,7 @@ print(peak() - before, returned)
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="reads the peak of resident memory from /proc"
 )
-@pytest.mark.parametrize("name", ["attnnp", "dsvnp"])
+@pytest.mark.parametrize("name", ["attnnp", "dsvnp", "dsvtnp"])
 def test_a_million_targets_need_little_more_than_ten_thousand_beyond_what_is_returned(name):
     exact = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # glibc gives back what is freed, at once
     command = [sys.executable, "-c", MEASURE, name]

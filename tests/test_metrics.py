@@ -18,16 +18,22 @@ from dsvnp.metrics import (
     calibration_curve,
     classified,
     coverage,
+    crps,
     empirical_cdf,
+    energy_score,
     entropies,
     expected_calibration_error,
     fpr_at_95,
     joint_nll,
     nll,
+    nll_each,
     pit,
     pit_coverage,
+    point_crps,
+    point_energy_score,
     point_mask,
     point_nll,
+    point_nll_each,
     point_squared_error,
     reliability,
     rmse,
@@ -155,6 +161,56 @@ def test_joint_nll_against_loops(points: str) -> None:
         ]
         expected.append(-math.log(sum(per_draw) / K))
     np.testing.assert_allclose(joint_nll(predictive, task, points), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("points", ["J", "P"])
+def test_scores_of_each_output_against_loops(points: str) -> None:
+    predictive, task = regression()
+    y = task.y_target
+    nlls, scores = [], []
+    for b, t in counted(points):
+        for d in known_outputs(y, b, t):
+            parts = [
+                (predictive.loc[k, s, b, t, d], predictive.scale[k, s, b, t, d])
+                for k in range(K)
+                for s in range(S)
+            ]
+            nlls.append(-math.log(np.mean([norm.pdf(y[b, t, d], loc, scale) for loc, scale in parts])))
+            scores.append(predictive.crps(torch.where(torch.isfinite(y), y, 0.0))[b, t, d].item())
+    np.testing.assert_allclose(point_nll_each(predictive, task, points), nlls, rtol=1e-10)
+    assert nll_each(predictive, task, points).item() == pytest.approx(np.mean(nlls), rel=1e-10)
+    np.testing.assert_allclose(point_crps(predictive, task, points), scores, rtol=1e-10)
+    assert crps(predictive, task, points).item() == pytest.approx(np.mean(scores), rel=1e-10)
+
+
+@pytest.mark.parametrize("points", ["J", "P"])
+def test_energy_score_against_loops(points: str) -> None:
+    predictive, task = regression()
+    samples = predictive.sample(7, torch.Generator().manual_seed(3))
+    scores = []
+    for b, t in counted(points):
+        if known := known_outputs(task.y_target, b, t):
+            x = samples[:, b, t, known].numpy()
+            near = np.mean([np.linalg.norm(a - task.y_target[b, t, known].numpy()) for a in x])
+            apart = [np.linalg.norm(x[i] - x[j]) for i in range(7) for j in range(7) if i != j]
+            scores.append(near - 0.5 * np.mean(apart))
+    chosen = {"num_samples": 7, "generator": torch.Generator().manual_seed(3)}
+    values = point_energy_score(predictive, task, points, **chosen)
+    np.testing.assert_allclose(values, scores, rtol=1e-10)
+    chosen["generator"].manual_seed(3)
+    assert energy_score(predictive, task, points, **chosen).item() == pytest.approx(np.mean(scores))
+
+
+def test_the_worth_of_dependence_is_the_gap_to_the_outputs_by_themselves() -> None:
+    predictive, task = regression()
+    whole = replace(task, y_target=torch.where(torch.isfinite(task.y_target), task.y_target, 0.0))
+    one = predictive.map(lambda array: array[:1, :1])  # a single component: outputs are independent
+    torch.testing.assert_close(D * nll_each(one, whole), nll(one, whole))
+    classes, labelled = classification()
+    torch.testing.assert_close(point_nll_each(classes, labelled), point_nll(classes, labelled))
+    for metric in (crps, energy_score):
+        with pytest.raises(TypeError, match="CategoricalPredictive"):
+            metric(classes, labelled)
 
 
 def test_nll_of_labels() -> None:

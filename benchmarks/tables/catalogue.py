@@ -53,7 +53,7 @@ class Entry:
         drop: columns that no model may see.
         categorical: columns of numbers that are names; columns of text are categorical without being listed.
         where: values of columns that select the rows; these columns are constant then and are dropped.
-        transformation: of the target: none, log, positive (is it above 0?), or `share:OTHER`, target / (target + OTHER).
+        transformation: of the target: none, log, positive (is it above 0?), or share:OTHER, target / (target + OTHER).
         seed: of the folds, and of the subsample of tables with more rows than are used.
         rows: rows with a known target, before any subsample; 0 before it was measured.
         columns: inputs.

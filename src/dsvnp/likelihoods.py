@@ -8,6 +8,7 @@ Each has `dim_raw` (what the decoder must put out), `dim_encoded` (the size of y
     GaussianMixture   Σ_m w_m Π_d N(y_d; μ_md, σ_md²)        several branches, shared by all outputs
     LowRankGaussian   N(y; μ, diag(σ²) + W Wᵀ)               outputs that vary together
     Categorical       one of several classes
+    NumberOrClass     a mixture of Gaussians or classes, as each task says: for networks that learn from both
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class GaussianMixture(LearnedSigma):
 
     A decoder's outputs are near zero at the start. Components that all start there get the same gradient and take long
     to part, or never do: μ is therefore the decoder's output plus a fixed offset of each component, and the offsets
-    cover a standard normal distribution in all outputs evenly. The decoder learns to undo them where it must.
+    cover a standard normal distribution evenly. The decoder learns to undo them where it must.
 
     Args:
         dim_y: number of outputs.
@@ -322,6 +323,58 @@ class Categorical(Likelihood):
             )
 
 
+class NumberOrClass(Likelihood):
+    """One trunk, two heads: a task's outputs are numbers (a mixture of Gaussians) or labels (classes).
+
+    y is [B, T, 2]: a number or a label, and 0 or 1 for which of the two. It is for training; a network trained with it
+    becomes one with a plain likelihood before it predicts (`dsvnp.pretrained`).
+
+    Args:
+        num_classes: number of classes.
+        numbers: the likelihood of one number.
+    """
+
+    def __init__(self, num_classes: int, numbers: GaussianMixture) -> None:
+        super().__init__()
+        self.numbers, self.classes = numbers, Categorical(num_classes)
+        self.dim_raw = numbers.dim_raw + num_classes
+        self.dim_encoded = 2 + num_classes
+
+    def encode(self, y: Tensor, dtype: torch.dtype) -> Tensor:
+        """The number or 0, the flag, and the label's one-hot vector or zeros."""
+        value, flag = y[..., :1], y[..., 1:]
+        is_class = flag > 0.5
+        number = torch.where(is_class, 0.0, self.numbers.encode(value, dtype))
+        one_hot = torch.where(is_class, self.classes.encode(value, dtype), 0.0)
+        return torch.cat([number, flag.to(dtype), one_hot], dim=-1)
+
+    def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
+        """Log-density of a number, log-probability of a label."""
+        value, is_class = y[..., :1], y[..., 1] > 0.5
+        of_number, of_class = raw.split([self.numbers.dim_raw, self.classes.dim_raw], dim=-1)
+        number = self.numbers.log_prob(of_number, torch.where(is_class.unsqueeze(-1), 0.0, value))
+        return torch.where(is_class, self.classes.log_prob(of_class, value), number)
+
+    def components(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """Refuse: which of the two heads is meant is not known here."""
+        raise ValueError(
+            "this network predicts numbers or classes, got no choice; take one with "
+            "dsvnp.pretrained.for_numbers(model) or for_classes(model, num_classes)"
+        )
+
+    def predictive(self, *components: Tensor) -> Predictive:
+        """Refuse, like `components`."""
+        raise ValueError("choose numbers or classes first")
+
+    def check(self, y: Tensor, name: str) -> None:
+        """Refuse outputs without their flag."""
+        if y.shape[-1] != 2 or not y.is_floating_point():
+            raise ValueError(
+                f"{name} must be floating point of shape [tasks, points, 2], a value and its kind, got {y.dtype} "
+                f"{tuple(y.shape)}; pass 0 as the kind of a number and 1 as that of a label"
+            )
+
+
 def _log_prob_there(y: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     """ln N(y; mean, scale²) summed over the outputs that are there."""
     missing = torch.isnan(y)
@@ -330,15 +383,15 @@ def _log_prob_there(y: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
 
 
 def _spread(num_points: int, dim: int) -> Tensor:
-    """Points that cover N(0, I) evenly, [num_points, dim]: an additive recurrence in the unit cube, through Φ⁻¹.
+    """Points that cover N(0, I) evenly, [num_points, dim]: on each axis the same quantiles, in an order of its own.
 
-    The step along axis d is g^−(d+1), where g > 1 solves g^(dim+1) = g + 1: the golden ratio for one axis and what
-    generalises it for several (Roberts, 2018).
+    The orders are those of an additive recurrence with steps g^−1, g^−2, …, where g > 1 solves g^(dim+1) = g + 1: the
+    golden ratio for one axis and its generalisation for several (Roberts, 2018).
     """
     g = 2.0
     for _ in range(64):
         g = (1 + g) ** (1 / (dim + 1))
     step = g ** -torch.arange(1, dim + 1, dtype=torch.float64)
-    cube = (0.5 + torch.arange(num_points, dtype=torch.float64)[:, None] * step) % 1
-    edge = 0.5 / num_points  # no point further out than the outermost of evenly spaced quantiles
-    return torch.special.ndtri(cube.clamp(edge, 1 - edge)).to(torch.get_default_dtype())
+    place = torch.arange(num_points, dtype=torch.float64)[:, None] * step % 1
+    rank = place.argsort(0).argsort(0)
+    return torch.special.ndtri((rank + 0.5) / num_points)

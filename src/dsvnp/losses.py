@@ -4,7 +4,8 @@ With r(z) = p(z)/q(z) and z from the approximate posterior q unless said, a task
 
     elbo   L_MC
     iw     ln 1/K Σ_k r(z_G)^β_global Π_t 1/S Σ_s p(y_t | z) r(z_t)^β_local     (Burda et al., 2016)
-    npml   ln 1/K Σ_k Π_t 1/S Σ_s p(y_t | z), z from the priors                (Foong et al., 2020)
+    npml   ln 1/K Σ_k Π_t 1/S Σ_s p(y_t | z), z_G from its prior, z_t likewise
+           or from q and weighed by r(z_t)^β_local                            (Foong et al., 2020)
     gsnn   mix · elbo + (1 − mix) · npml                                       (Sohn et al., 2015)
     si     Σ ŵ [ln p(y, z) + ln q(z)], ŵ the self-normalised weights of iw     (Wang et al., 2023)
 """
@@ -51,33 +52,40 @@ def training_loss(
             f"{objective.kind!r} lacks draws; pass those that uses_posterior and uses_prior name"
         )
     bound = Bound.of(draws)
-    if objective.kind == "npml":  # has no KL; the log of the mean is the term, not the mean of the log
-        bound = bound._replace(log_likelihood=importance_weighted(draws))
     points = bound.num_points.sum().clamp(min=1) if num_points is None else num_points
     if objective.kind in ("iw", "si"):
         value = (
             self_normalised(draws) if objective.kind == "si" else importance_weighted_bound(draws, weights)
         )
         return -value.sum() / points, bound
+    if objective.kind == "npml":
+        return -importance_weighted_bound(draws, weights).sum() / points, bound
     charged = (
         bound._replace(kl_local=floored_kl(draws, objective.free_bits)) if objective.free_bits else bound
     )
     loss = weighted_loss(charged, weights, points, num_tasks, objective.divide_global)
     if objective.kind == "gsnn" and prior is not None:
-        loss = objective.mix * loss - (1 - objective.mix) * importance_weighted(prior).sum() / points
+        loss = (
+            objective.mix * loss
+            - (1 - objective.mix) * importance_weighted_bound(prior, weights).sum() / points
+        )
     return loss, bound
 
 
 def importance_weighted_bound(draws: Draws, weights: Weights) -> Tensor:
     """`importance_weighted` as training maximises it, [B].
 
-    One draw of z_G stands outside the logarithm, so that the mean of its log-ratio, −KL_G, is taken exactly.
+    One draw of z_G stands outside the logarithm: the mean of its log-ratio, −KL_G, is taken exactly. With one draw of
+    each z_* as well, so is that of theirs, −KL_L, and the bound is the ELBO.
     """
-    alone = draws.q_global is not None and draws.log_likelihood.shape[0] == 1
-    if not alone:
+    num_global, num_local = draws.log_likelihood.shape[:2]
+    if num_global > 1:
         return importance_weighted(draws, weights)
-    value = importance_weighted(draws._replace(q_global=None), weights)
-    return value - weights.beta_global * Bound.of(draws).kl_global
+    bound, sampled = Bound.of(draws), draws._replace(q_global=None)
+    if num_local > 1:
+        return importance_weighted(sampled, weights) - weights.beta_global * bound.kl_global
+    kl = weights.beta_local * bound.kl_local + weights.beta_global * bound.kl_global
+    return importance_weighted(sampled._replace(q_local=None), weights) - kl
 
 
 def self_normalised(draws: Draws) -> Tensor:

@@ -30,7 +30,12 @@ def some_task(dim_x: int = 1) -> Task:
 
 def made(name: str, arch: Architecture, embedding: nn.Module | None = None):
     torch.manual_seed(0)
-    return make_model(name, arch, embedding)
+    model = make_model(name, arch, embedding)
+    with torch.no_grad():
+        for parameter in model.parameters():  # weights that start at zero would hide what latents do
+            if parameter.ndim > 1 and not parameter.any():
+                parameter.uniform_(-0.3, 0.3)
+    return model
 
 
 def size(*layers: int) -> int:
@@ -143,6 +148,45 @@ def test_attnnp_has_the_heads_it_is_told():
     assert made("attnnp", replace(SMALL, num_heads=2)).attention.num_heads == 2
 
 
+def test_self_attention_lets_context_points_of_attnnp_read_each_other():
+    plain, deep = (made("attnnp", replace(SMALL, self_attention=count, dim_lat=16)) for count in (0, 2))
+    assert plain.among_context is None
+    assert len(deep.among_context.layers) == 2
+    task = some_task()
+    values = [
+        model._values(*points(model, t)[:2], t.in_context)
+        for model in (plain, deep)
+        for t in (task, moved(task, 0))
+    ]
+    others = slice(1, None)  # the first point was moved
+    assert torch.equal(values[0][:, others], values[1][:, others])
+    assert not torch.isclose(values[2][:, others], values[3][:, others]).all(-1).any()
+    outside = deep._values(*points(deep, moved(task, 5))[:2], task.in_context)
+    torch.testing.assert_close(outside[:, :5], values[2][:, :5])  # no context point: nobody reads it
+
+
+def test_attnnp_with_self_attention_predicts_as_it_is_trained_and_from_an_empty_context():
+    arch = replace(SMALL, self_attention=2, num_heads=2, posterior="context")
+    model, task = made("attnnp", arch).double(), some_task().to(dtype=torch.float64)
+    expected = model.predict(task, deterministic=True).component_log_prob(task.y_target)
+    torch.testing.assert_close(model.draws(task, {}).log_likelihood, expected)
+    order = torch.tensor([2, 0, 1, 3, 4, 5])
+    shuffled = replace(
+        task, **{n: getattr(task, n)[:, order] for n in ("x_context", "y_context", "mask_context")}
+    )
+    torch.testing.assert_close(
+        model.predict(shuffled, deterministic=True).mean, model.predict(task, deterministic=True).mean
+    )
+    empty = replace(task, mask_context=torch.zeros_like(task.mask_context), in_context=None)
+    bare = Task.from_sets(task.x_context[:, :0], task.y_context[:, :0], task.x_target)
+    left, right = (model.predict(t, deterministic=True).mean for t in (empty, bare))
+    assert left.isfinite().all()
+    torch.testing.assert_close(left, right)
+    loss = model.objective(replace(empty, in_context=empty.mask_context)).log_likelihood.sum()
+    gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
+    assert all(g.isfinite().all() for g in gradients)
+
+
 @pytest.mark.parametrize("attend_self", [True, False])
 def test_in_training_a_context_point_of_attnnp_reads_its_own_label_or_not(attend_self):
     arch = replace(SMALL, dim_lat=32, attend_self=attend_self)  # of so many units some are on
@@ -155,7 +199,7 @@ def test_in_training_a_context_point_of_attnnp_reads_its_own_label_or_not(attend
     assert moved.tolist() == [[attend_self, *[True] * 5]] * 2
 
 
-@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp"])
+@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp", "dsvtnp"])
 def test_the_latent_scale_is_bounded_or_exponential(name):
     bounded, exp = (made(name, replace(SMALL, latent_scale=scale)) for scale in ("bounded", "exp"))
     exp.load_state_dict(bounded.state_dict())
@@ -195,7 +239,7 @@ def moved(task: Task, index: int) -> Task:
     return replace(task, x_context=x, y_context=y, x_target=x, y_target=y)
 
 
-@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp"])
+@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp", "dsvtnp"])
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("posterior", ["target", "context"])
 def test_the_posterior_reads_all_points_or_the_context_and_the_prior_the_context(name, separate, posterior):
@@ -209,7 +253,7 @@ def test_the_posterior_reads_all_points_or_the_context_and_the_prior_the_context
     assert not torch.allclose(inside.q_global.mean, base.q_global.mean)
 
 
-@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp"])
+@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp", "dsvtnp"])
 def test_one_encoder_for_both_makes_them_agree_on_the_same_points(name):
     draws = made(name, replace(SMALL, posterior="context")).draws(some_task(), {})
     assert (Bound.of(draws).kl_global == 0).all()
@@ -217,7 +261,7 @@ def test_one_encoder_for_both_makes_them_agree_on_the_same_points(name):
     assert (Bound.of(draws).kl_global > 0).all()
 
 
-@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp"])
+@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp", "dsvtnp"])
 def test_a_separate_prior_is_the_one_that_predicts(name):
     model = made(name, replace(SMALL, separate_encoders=True))
     before = model.predict(some_task(), deterministic=True).mean
@@ -228,15 +272,15 @@ def test_a_separate_prior_is_the_one_that_predicts(name):
         assert not torch.allclose(model.predict(some_task(), deterministic=True).mean, before)
 
 
-@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp"])
+@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp", "dsvtnp"])
 def test_layers_between_the_mean_and_the_global_latent(name):
     plain, deep = (made(name, replace(SMALL, latent_hidden=hidden)) for hidden in ((), (5, 6)))
     counts = [sum(p.numel() for p in model.parameters()) for model in (plain, deep)]
     assert counts[1] - counts[0] == size(4, 5, 6, 8) - size(4, 8)
     draws = made(name, replace(SMALL, latent_hidden=(5,), posterior="context")).draws(some_task(), {})
     assert (Bound.of(draws).kl_global == 0).all()  # the same layers for q and p
-    before = deep.z_global(*points(some_task()))
-    r = deep.z_global.encoder(some_task().x_target, some_task().y_target)[:, :3].mean(1)
+    before = deep.z_global(*points(deep))
+    r = deep.z_global.encoder(*points(deep)[:2])[:, :3].mean(1)
     layers, head = deep.z_global.head
     h = r
     for layer in (layers.first, *layers.rest):
@@ -244,12 +288,16 @@ def test_layers_between_the_mean_and_the_global_latent(name):
     assert torch.allclose(before[1].mean, head.linear(h)[:, :4])
 
 
-def points(task: Task):
-    """What the global latent reads of a task."""
-    return task.x_target, task.y_target, task.mask_target, task.in_context
+def points(model, task: Task | None = None):
+    """What the global latent of a model reads of a task."""
+    task = task or some_task()
+    x = task.x_target
+    if model.name == "dsvtnp":
+        x = torch.cat([x, model.backbone.points(task, False)[2]], -1)
+    return x, task.y_target, task.mask_target, task.in_context
 
 
-@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp"])
+@pytest.mark.parametrize("name", ["np", "attnnp", "dsvnp", "dsvtnp"])
 def test_a_separate_prior_has_layers_of_its_own(name):
     model = made(name, replace(SMALL, latent_hidden=(5,), separate_encoders=True))
     own = {id(p) for p in model.z_global.prior_head.parameters()}
@@ -287,6 +335,12 @@ def test_an_architecture_goes_through_json_and_back():
         ({"encoder": [8, 0]}, "encoder must hold sizes of at least 1, got (8, 0)"),
         ({"decoder": [-2]}, "decoder must hold sizes of at least 1, got (-2,)"),
         ({"embed_x_hidden": [0]}, "embed_x_hidden must hold sizes of at least 1, got (0,)"),
+        ({"dim_local": 0}, "dim_local must be at least 1, got 0; None is the model's own"),
+        ({"self_attention": -1}, "self_attention must not be negative, got -1; 0 is none"),
+        (
+            {"self_attention": 1, "attend_self": False},
+            "which self-attention would pass on through other points; got self_attention=1, use 0 or attend_self=True",
+        ),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"dropout": -0.1}, "dropout must be at least 0 and below 1, got -0.1"),
         ({"posterior": "both"}, "posterior must be 'target' or 'context', got 'both'"),

@@ -138,10 +138,14 @@ def test_more_draws_of_local_latents_tighten_the_estimate():
 # --- D.4–D.6: who learns from what ---
 
 
-def learners(name: str, term: str) -> set[str]:
-    """The parts of a model that get a gradient from a term of the bound."""
+def learners(name: str, term: str, wake: bool = False) -> set[str]:
+    """The parts of a model that get a gradient from a term of the bound; `wake` fills weights that start at zero."""
     torch.manual_seed(0)
     model = make_model(name, replace(LINEAR, decoder=(8,), dim_lat=8)).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if wake and parameter.ndim > 1 and not parameter.any():
+                parameter.uniform_(-0.3, 0.3)
     task = some_task()
     noise = model.draw_noise(task, 2, 2, generator=torch.Generator().manual_seed(0))
     value = getattr(model.objective(task, noise=noise), term).sum()
@@ -178,12 +182,20 @@ def test_the_decoder_and_the_attention_of_attnnp_learn_from_the_likelihood_alone
     assert learners("attnnp", "kl_global") == GLOBAL
 
 
+def test_no_divergence_of_dsvtnp_reaches_its_trunk_and_the_local_one_stays_local():
+    woken = {*GLOBAL, "local_posterior", "decoder", "backbone"}
+    assert learners("dsvtnp", "log_likelihood") == {"decoder", "backbone"}  # latents are silent at first
+    assert learners("dsvtnp", "log_likelihood", wake=True) == woken
+    assert learners("dsvtnp", "kl_local", wake=True) == LOCAL
+    assert learners("dsvtnp", "kl_global", wake=True) == GLOBAL
+
+
 def test_the_decoder_of_np_learns_from_the_likelihood_alone():
     assert learners("np", "log_likelihood") == {*GLOBAL, "decoder"}
     assert learners("np", "kl_global") == GLOBAL
 
 
-@pytest.mark.parametrize("name", ["cnp", "np", "attnnp", "dsvnp"])
+@pytest.mark.parametrize("name", ["cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp"])
 def test_draws_of_a_task_whose_context_is_apart_say_how_to_join_it(name):
     whole = some_task()
     apart = Task.from_sets(whole.x_context, whole.y_context, whole.x_target, whole.y_target)

@@ -28,7 +28,9 @@ def gp(x_context, y_context, x_target, local):
 
 def neural_process(name):
     torch.manual_seed(0)
-    model = make_model(name, Architecture(1, 1, encoder=(16,), dim_lat=8, decoder=(16,))).double()
+    model = make_model(
+        name, Architecture(1, 1, encoder=(16,), dim_lat=8, dim_local=8, decoder=(16,))
+    ).double()
 
     def predict(x_context, y_context, x_target, local):
         """Mean and covariance over draws of the latents, those of each target given by `local`."""

@@ -1,10 +1,13 @@
 """The captured and the compiled step on a CUDA device."""
 
+import copy
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
 from small_fleet import (
+    ARCH,
     bits,
     curves,
     distance,
@@ -17,8 +20,9 @@ from small_fleet import (
     shifted_images,
 )
 
-from dsvnp.models import MODELS
+from dsvnp.models import MODELS, Architecture, Transformer, make_model
 from dsvnp.objectives import Objective
+from dsvnp.task import Task
 from dsvnp.training import Adam, CheckpointError, Interrupted, Schedule, train
 from dsvnp.training import checkpoint as checkpoints
 from dsvnp.training.loop import restore, save
@@ -74,6 +78,38 @@ def test_a_compiled_step_equals_an_eager_one(how):
     assert distance(other.state, eager.state) < 1e-9
 
 
+@pytest.mark.parametrize("name", ["tnp", "dsvtnp"])
+@pytest.mark.parametrize("equivariant", [False, True], ids=["", "equivariant"])
+def test_a_compiled_and_captured_transformer_equals_an_eager_one(name, equivariant):
+    arch = replace(ARCH, transformer=replace(ARCH.transformer, equivariant=equivariant))
+    eager = run_steps(on_cuda(name, arch=arch, **EAGER), 20)
+    other = run_steps(on_cuda(name, arch=arch, **BOTH), 20)
+    assert distance(other.state, eager.state) < 1e-9
+
+
+def test_a_transformer_predicts_on_cuda_as_on_the_cpu_and_from_an_empty_context():
+    """In single precision, where torch has kernels of its own for attention; the CPU in double is the truth."""
+    torch.manual_seed(0)
+    model = make_model("tnp", ARCH)
+    x = torch.rand(3, 37, 1)
+    filled = torch.arange(37) < torch.tensor([[37], [0], [20]])
+    task = Task.from_sets(x, x.sin(), torch.rand(3, 11, 1), mask_context=filled)
+    expected = copy.deepcopy(model).double().predict(task.to(dtype=torch.float64)).loc
+    found = model.cuda().predict(task.to("cuda")).loc
+    torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("equivariant", [False, True], ids=["", "equivariant"])
+def test_a_hundred_thousand_context_points_fit_in_16_gb(equivariant):
+    model = make_model("tnp", Architecture(1, 1, transformer=Transformer(equivariant=equivariant))).cuda()
+    size = 20_000 if equivariant else 100_000  # an equivariant score is a network of each pair
+    x = torch.linspace(-2, 2, size, device="cuda").reshape(1, -1, 1)
+    torch.cuda.reset_peak_memory_stats()
+    prediction = model.predict(Task.from_sets(x, x.sin(), x[:, ::100]))
+    assert prediction.mean.isfinite().all()
+    assert torch.cuda.max_memory_allocated() < 16e9
+
+
 @pytest.mark.parametrize("seeds", [SEEDS, (1,)], ids=["fleet", "single"])
 @pytest.mark.parametrize("source", [images, shifted_images])
 @pytest.mark.parametrize("how", [CAPTURED, BOTH], ids=["captured", "compiled and captured"])
@@ -92,7 +128,7 @@ def test_replicas_handled_singly_are_exact_in_single_precision():
     assert same(rows_of(run_steps(on_cuda(seeds=SEEDS[1:2], **chosen), 20), 0), rows_of(fleet, 1))
 
 
-@pytest.mark.parametrize("name", ["dsvnp", "mc-dropout"])
+@pytest.mark.parametrize("name", ["dsvnp", "mc-dropout", "tnp", "dsvtnp"])
 def test_a_captured_fleet_equals_its_single_runs(name):
     fleet = run_steps(on_cuda(name, **CAPTURED), 100)
     for row, seed in enumerate(SEEDS):
@@ -108,9 +144,10 @@ def test_each_step_of_a_graph_draws_new_numbers():
     assert not torch.isclose(fleet.lanes[0].normal[0], fleet.lanes[0].normal[1]).any()
 
 
-def test_bfloat16_is_captured():
-    half = run_steps(on_cuda(precision="bf16", **CAPTURED), 20)
-    single = run_steps(on_cuda(precision="float32", **CAPTURED), 20)
+@pytest.mark.parametrize("name", ["dsvnp", "tnp", "dsvtnp"])
+def test_bfloat16_is_captured(name):
+    half = run_steps(on_cuda(name, precision="bf16", **CAPTURED), 20)
+    single = run_steps(on_cuda(name, precision="float32", **CAPTURED), 20)
     assert half.active == [True] * len(SEEDS)
     expected = single.read_metrics()
     for name, value in half.read_metrics().items():
@@ -160,12 +197,18 @@ def stop_at(step: int, fleet):
 
 
 @pytest.mark.parametrize(
-    ("how", "precision"),
-    [(EAGER, "float32"), (CAPTURED, "float32"), (COMPILED, "float32"), (BOTH, "tf32")],
-    ids=["eager", "captured", "compiled", "compiled and captured, tf32"],
+    ("how", "precision", "name"),
+    [
+        (EAGER, "float32", "dsvnp"),
+        (CAPTURED, "float32", "dsvnp"),
+        (COMPILED, "float32", "dsvnp"),
+        (BOTH, "tf32", "dsvnp"),
+        (BOTH, "tf32", "dsvtnp"),
+    ],
+    ids=["eager", "captured", "compiled", "compiled and captured, tf32", "a transformer"],
 )
-def test_interruptions_leave_no_trace(tmp_path, how, precision):
-    chosen = how | {"num_steps": 24, "precision": precision, "source": curves(torch.float32)}
+def test_interruptions_leave_no_trace(tmp_path, how, precision, name):
+    chosen = how | {"name": name, "num_steps": 24, "precision": precision, "source": curves(torch.float32)}
     undisturbed = train(on_cuda(**chosen))
     for step in (5, 13):
         fleet = stop_at(step, on_cuda(**chosen))

@@ -227,11 +227,12 @@ def test_a_constrained_divergence_comes_to_its_bound():
 # --- likelihoods and networks ---
 
 
-@pytest.mark.parametrize("name", ["dsvnp", "mc-dropout"])
+@pytest.mark.parametrize("name", ["dsvnp", "mc-dropout", "tnp", "dsvtnp"])
 @pytest.mark.parametrize("likelihood", ["categorical", "squared-error"])
 def test_other_likelihoods_train(likelihood, name):
     source = images() if likelihood == "categorical" else table(batch_size=4)
     arch = replace(IMAGE_ARCH if likelihood == "categorical" else ARCH, likelihood=likelihood, dropout=0.1)
+    arch = replace(arch, decoder=(32,))  # of eight units, steps of this size can put all to rest
     fleet = make_fleet(name, (0, 1), source, arch)
     run_steps(fleet, 10)
     before = fleet.read_metrics()["log_likelihood"]
@@ -274,6 +275,32 @@ def test_each_replica_shifts_its_images_by_numbers_of_its_own():
     for row, seed in enumerate(SEEDS):
         single = run_steps(make_fleet(seeds=[seed], source=shifted_images(), make=make_vgg), 5)
         assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["tnp", "dsvtnp"])
+def test_an_equivariant_fleet_equals_its_single_runs(name):
+    arch = replace(ARCH, transformer=replace(ARCH.transformer, equivariant=True, relative=4))
+    fleet = run_steps(make_fleet(name, SEEDS, arch=arch), 30)
+    for row, seed in enumerate(SEEDS):
+        single = run_steps(make_fleet(name, [seed], arch=arch), 30)
+        assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
+
+
+def test_the_step_of_a_transformer_compiles_without_a_break(monkeypatch):
+    arch = replace(ARCH, transformer=replace(ARCH.transformer, num_layers=1, equivariant=True, relative=4))
+    eager = run_steps(make_fleet("dsvtnp", SEEDS, arch=arch), 3)
+    compiler, options = torch.compile, []
+
+    def compile(function, **given):
+        options.append(given)
+        return compiler(
+            function, backend="aot_eager", **given
+        )  # all but the code generation, which takes minutes
+
+    monkeypatch.setattr(torch, "compile", compile)
+    compiled = run_steps(make_fleet("dsvtnp", SEEDS, arch=arch, compile=True), 3)
+    assert options == [{"dynamic": False, "fullgraph": True}]
+    assert distance(compiled.state, eager.state) < 1e-9
 
 
 # --- what a fleet leaves alone, and what it hands out ---

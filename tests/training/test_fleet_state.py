@@ -233,9 +233,10 @@ def test_a_pool_depends_on_seed_and_step_alone():
 # --- precision ---
 
 
-def test_bfloat16_stays_near_single_precision():
-    single = run_steps(make_fleet(seeds=(1, 2), precision="float32"), 20)
-    half = run_steps(make_fleet(seeds=(1, 2), precision="bf16"), 20)
+@pytest.mark.parametrize("name", ["dsvnp", "tnp", "dsvtnp"])
+def test_bfloat16_stays_near_single_precision(name):
+    single = run_steps(make_fleet(name, (1, 2), precision="float32"), 20)
+    half = run_steps(make_fleet(name, (1, 2), precision="bf16"), 20)
     assert half.state["params"].dtype == torch.float32
     assert half.active == [True, True]
     expected = single.read_metrics()

@@ -124,6 +124,15 @@ def test_interruptions_leave_no_trace(tmp_path):
     assert [line["step"] for line in log_of(tmp_path / "a.jsonl")] == [4, 8, 12, 16, 20, 24, 28, 30]
 
 
+@pytest.mark.parametrize("name", ["tnp", "dsvtnp"])
+def test_a_transformer_resumes_where_it_was(tmp_path, name):
+    chosen = {"name": name, "seeds": (1, 2), "num_steps": 12, "precision": "float32"}
+    undisturbed = train(make_fleet(**chosen))
+    with pytest.raises(Interrupted):
+        train(stop_at(5, make_fleet(**chosen)), tmp_path)
+    assert_same_run(train(make_fleet(**chosen), tmp_path), undisturbed)
+
+
 def test_crashes_leave_no_trace(tmp_path):
     undisturbed = train(make_fleet(**EVERYTHING), None, validation, silent(tmp_path / "a.jsonl"))
     for step in (3, 11, 17, 30):

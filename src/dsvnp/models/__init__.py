@@ -9,6 +9,7 @@ from dsvnp.models.attn_np import AttnNP
 from dsvnp.models.base import NeuralProcess
 from dsvnp.models.cnp import CNP
 from dsvnp.models.dsvnp import DSVNP
+from dsvnp.models.dsvtnp import DSVTNP
 from dsvnp.models.mc_dropout import MCDropout
 from dsvnp.models.plain_nn import PlainNN
 from dsvnp.models.tnp import TNP
@@ -17,12 +18,12 @@ from dsvnp.models.vanilla_np import NP
 from dsvnp.naming import lookup
 
 MODELS: dict[str, type[NeuralProcess]] = {
-    model.name: model for model in (PlainNN, MCDropout, CNP, NP, AttnNP, DSVNP, TNP)
+    model.name: model for model in (PlainNN, MCDropout, CNP, NP, AttnNP, DSVNP, TNP, DSVTNP)
 }
 
 
 def make_model(name: str, arch: Architecture, embedding: nn.Module | None = None) -> NeuralProcess:
-    """Make a model by the name a user types: nn, mc-dropout, cnp, np, attnnp, dsvnp or tnp."""
+    """Make a model by the name a user types: nn, mc-dropout, cnp, np, attnnp, dsvnp, tnp or dsvtnp."""
     return lookup(name, MODELS, "model")(arch, embedding)
 
 

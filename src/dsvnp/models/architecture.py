@@ -16,6 +16,7 @@ from dsvnp.likelihoods import (
     GaussianMixture,
     Likelihood,
     LowRankGaussian,
+    NumberOrClass,
 )
 from dsvnp.models.transformer import Transformer
 from dsvnp.naming import lookup, unknown
@@ -30,7 +31,7 @@ class Architecture:
         dim_x: number of inputs; for images the number of pixels, channels × height × width.
         dim_y: number of outputs, or of classes.
         likelihood: "gaussian" (learned σ), "mixture" (of Gaussians, shared by all outputs), "low-rank" (a Gaussian over
-            all outputs), "squared-error" or "categorical".
+            all outputs), "squared-error", "categorical", or "number-or-class" (with `dim_y` classes).
         num_components: components of a "mixture".
         rank: columns of the covariance factor of a "low-rank" Gaussian.
         embed_x: "none", "mlp", "lenet" or "vgg": how inputs are embedded before anything else.
@@ -42,7 +43,7 @@ class Architecture:
         encoder: hidden sizes of [x, y] → dim_lat.
         dim_lat: size of representations and of each latent variable.
         decoder: hidden sizes of [x, latents] → y.
-        dim_local: size of each local latent z_*; None is dim_lat, the paper's.
+        dim_local: size of each local latent z_*; None is the model's own: dim_lat in DSVNP, the paper's; 4 in DSVTNP.
         local_hidden: hidden sizes of the local prior and posterior; None is one layer of dim_lat, the paper's.
         local_start: "random", or "silent": the decoder's weights on z_* start at zero, and DSVNP starts as an NP.
         local_detach: stop gradients where the local prior and posterior read z_G and the embeddings. KL_L then cannot
@@ -51,6 +52,7 @@ class Architecture:
             `LadderPosterior`.
         aggregator: name of the permutation-invariant mean over the context.
         num_heads: heads of AttnNP's cross-attention; 1 is plain dot-product attention.
+        self_attention: layers of self-attention among the context before AttnNP's cross-attention (Sec. 2.2).
         attend_self: whether, in training, a context point of AttnNP attends to itself as well, as in the code that the
             paper follows. Its own label is then among what it reads; a target's never is. In prediction every target
             sees all of the context.
@@ -64,6 +66,9 @@ class Architecture:
         score_context: whether the objective is about the context's points as well; None is each model's own way, which
             is no for CNP and the transformers and yes for all others. No suits contexts that are chosen for a target.
         transformer: sizes of the transformer of TNP and DSVTNP, whose head has the hidden sizes of `decoder`.
+        cells: sizes of TabTNP's layers among the cells of a table, before those among its rows (`transformer`).
+        coded_x: whether the second half of x says of each value of the first half what it is, as TabTNP reads tables:
+            0 observed, 1 missing, −1 in a column that is not used.
     """
 
     dim_x: int
@@ -85,6 +90,7 @@ class Architecture:
     local_posterior: str = "free"
     aggregator: str = "mean"
     num_heads: int = 1
+    self_attention: int = 0
     attend_self: bool = True
     latent_hidden: tuple[int, ...] = ()
     latent_scale: str = "bounded"
@@ -97,6 +103,8 @@ class Architecture:
     num_components: int = 20
     rank: int = 2
     transformer: Transformer = field(default_factory=Transformer)
+    cells: Transformer = field(default_factory=lambda: Transformer(num_layers=2))
+    coded_x: bool = False
 
     def __post_init__(self) -> None:
         for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank"):
@@ -104,6 +112,13 @@ class Architecture:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
+        if self.self_attention < 0:
+            raise ValueError(f"self_attention must not be negative, got {self.self_attention}; 0 is none")
+        if self.self_attention and not self.attend_self:
+            raise ValueError(
+                "attend_self=False keeps a point's own label from it, which self-attention would pass on through other "
+                f"points; got self_attention={self.self_attention}, use 0 or attend_self=True"
+            )
         for name in ("embed_x_hidden", "encoder", "latent_hidden", "decoder"):
             if any(size < 1 for size in getattr(self, name)):
                 raise ValueError(f"{name} must hold sizes of at least 1, got {getattr(self, name)}")
@@ -121,7 +136,7 @@ class Architecture:
     def _check_local(self) -> None:
         """Refuse choices of the local latent that do not exist."""
         if self.dim_local is not None and self.dim_local < 1:
-            raise ValueError(f"dim_local must be at least 1, got {self.dim_local}; None is dim_lat")
+            raise ValueError(f"dim_local must be at least 1, got {self.dim_local}; None is the model's own")
         hidden = self.local_hidden
         if hidden is not None and (not hidden or min(hidden) < 1):
             raise ValueError(
@@ -144,8 +159,9 @@ class Architecture:
             if key not in known:
                 raise ValueError(unknown(key, known, "architecture setting"))
         settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-        if isinstance(sizes := settings.get("transformer"), dict):
-            settings["transformer"] = Transformer.from_dict(sizes)
+        for name in ("transformer", "cells"):
+            if isinstance(sizes := settings.get(name), dict):
+                settings[name] = Transformer.from_dict(sizes)
         return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -162,6 +178,7 @@ def make_likelihood(arch: Architecture) -> Likelihood:
         "low-rank": lambda: LowRankGaussian(arch.dim_y, arch.rank, *sigma),
         "squared-error": lambda: FixedGaussian(arch.dim_y),
         "categorical": lambda: Categorical(arch.dim_y),
+        "number-or-class": lambda: NumberOrClass(arch.dim_y, GaussianMixture(1, arch.num_components, *sigma)),
     }
     return lookup(arch.likelihood, kinds, "likelihood")()
 

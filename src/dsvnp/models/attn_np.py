@@ -1,5 +1,6 @@
 """AttnNP: a global latent and a deterministic local path by attention (Kim et al., 2019).
 
+s_i = h(x_i, y_i), or layers of self-attention over them (Sec. 2.2)
 z_attn = Σ_i w(x_i, x_*) s_i,  z = [z_attn, z_G]  (Eq. 9),  p(y_* | x_*, z)
 """
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from dsvnp.aggregators import Attention
 from dsvnp.models.base import NeuralProcess, Noise
 from dsvnp.models.parts import Embeddings, GlobalLatent, pair_encoder
+from dsvnp.models.transformer import Transformer, Trunk
 from dsvnp.networks import MLP, Shape
 from dsvnp.objectives import Draws
 from dsvnp.task import Task
@@ -28,7 +30,7 @@ class _Summary(NamedTuple):
 
 @final
 class AttnNP(NeuralProcess):
-    """Attentive neural process with cross-attention and no self-attention."""
+    """Attentive neural process with cross-attention, and self-attention among the context as an option."""
 
     name = "attnnp"
     summary = "attentive neural process: a global latent, and cross-attention from each target to the context"
@@ -38,6 +40,10 @@ class AttnNP(NeuralProcess):
         self.embed = Embeddings(arch, self.likelihood.dim_encoded, embedding)
         self.z_global = GlobalLatent(arch, self.embed)
         self.value_encoder = pair_encoder(arch, self.embed)  # the "doubled" encoder of App. E
+        self.among_context: Trunk | None = None
+        if arch.self_attention:
+            sizes = Transformer(arch.dim_lat, arch.self_attention, arch.num_heads, 2 * arch.dim_lat)
+            self.among_context = Trunk(sizes, arch.dim_x)
         self.attention = Attention(self.embed.dim_x, arch.dim_lat, arch.num_heads)
         dims = [self.embed.dim_x, arch.dim_lat, arch.dim_lat]
         self.decoder = MLP(dims, arch.decoder, self.likelihood.dim_raw)
@@ -55,7 +61,7 @@ class AttnNP(NeuralProcess):
         y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
         q, p = self.z_global(x, y, task.mask_target, in_context)
         z = q.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
-        values = self.value_encoder(x, y)
+        values = self._values(x, y, in_context)
         z_attn = self.attention(x, x, values, in_context, self.arch.attend_self)  # [B, T, Z]
         raw = self.decoder(x, z_attn, z[:, None, :, None])  # [K, 1, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, y_target)
@@ -67,10 +73,15 @@ class AttnNP(NeuralProcess):
         y = self.embed.y(self.likelihood.encode(task.y_context, x.dtype))
         p = self.z_global.prior(x, y, task.mask_context)
         z = p.unsqueeze(0).sample(noise.get("global"))
-        return _Summary(x, self.value_encoder(x, y), task.mask_context, z[:, None, :, None])
+        return _Summary(x, self._values(x, y, task.mask_context), task.mask_context, z[:, None, :, None])
 
     def decode(self, summary: _Summary, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs of each draw of z_G."""
         x = self.embed.x(x_target)
         z_attn = self.attention(x, summary.x, summary.values, summary.mask)
         return self.decoder(x, z_attn, summary.z)
+
+    def _values(self, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        """s_i of each point, [B, N, H], after it has seen the others of the context if that is wanted."""
+        values: Tensor = self.value_encoder(x, y)
+        return values if self.among_context is None else self.among_context.among(values, x, mask)[0]

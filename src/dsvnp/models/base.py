@@ -1,11 +1,15 @@
 """The contract every model meets: `objective(task) -> Bound`, `predict(task, …) -> Predictive`.
 
-A model file fills in four hooks and nothing else:
+A model file fills in four hooks:
 
     noise_shapes   which random numbers it consumes
     draws          the training side: latents from q, given all points of a task
     summarise      the prediction side, part one: what the context says, once
     decode         part two: raw outputs for some targets, given that summary
+
+and, where each target has a latent of its own, a fifth that lets a likelihood be estimated by importance sampling:
+
+    local_latent   posterior and prior of z_*, given a summary and the targets with their outputs
 
 Randomness is an argument. `noise` maps names to tensors: "global" [K, B, Z] and "local" [K, S, B, T, Z] are
 standard normal, "dropout.i" uniform. None draws it; an empty dictionary means none, latents at their means.
@@ -22,6 +26,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from dsvnp.gaussian import DiagonalGaussian
 from dsvnp.models.architecture import Architecture, make_likelihood
 from dsvnp.networks import Shape
 from dsvnp.objectives import Bound, Draws
@@ -85,6 +90,15 @@ class NeuralProcess(nn.Module, ABC):
     def decode(self, summary: Any, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs for targets x [B, T, dim_x], [K, S, B, T, dim_raw]."""
 
+    def local_latent(
+        self, summary: Any, x_target: Tensor, y_target: Tensor
+    ) -> tuple[DiagonalGaussian, DiagonalGaussian] | None:
+        """q(z_* | z_G, x_*, y_*) and p(z_* | z_G, x_*) of some targets, each [K, B, T, Z]; None without a z_*.
+
+        `decode` must draw z_* from that prior with `noise["local"]`, mean + scale · noise.
+        """
+        return None
+
     # --- the contract, the same for all ---
 
     @final
@@ -107,7 +121,7 @@ class NeuralProcess(nn.Module, ABC):
             validate: look at the values of the task first; a compiled step has done so before.
         """
         task = task.joined()
-        self._check(task, num_global, num_local, validate)
+        self.check(task, num_global, num_local, validate)
         if task.y_target is None:
             raise ValueError("the task has no y_target, so nothing can be learned from it; pass y_target")
         noise = self.draw_noise(task, num_global, num_local) if noise is None else noise
@@ -144,7 +158,7 @@ class NeuralProcess(nn.Module, ABC):
             validate: look at the values of the task first.
         """
         task = replace(task, y_target=None)
-        self._check(task, num_global, num_local, validate)
+        self.check(task, num_global, num_local, validate)
         if deterministic:
             noise = {}
 
@@ -156,7 +170,7 @@ class NeuralProcess(nn.Module, ABC):
 
         step = max(1, chunk // max(1, task.num_tasks))
         whole: list[Tensor] = []
-        with _evaluating(self):
+        with evaluating(self):
             common = dict(noise) if noise is not None else draw(0, local=False)
             summary = self.summarise(task, common)
             for start in range(0, task.num_targets, step):
@@ -172,18 +186,40 @@ class NeuralProcess(nn.Module, ABC):
         return self.likelihood.predictive(*whole)
 
     @final
-    def prior_draws(self, task: Task, noise: Noise) -> Draws:
-        """Draw latents from the priors, as prediction does, and score the targets; the context is among them.
+    def prior_draws(self, task: Task, noise: Noise, *, propose_local: bool = False) -> Draws:
+        """Draw z_G from p(z_G | C), as prediction does, and score the targets; the context is among them.
 
-        The log-likelihood of these draws alone is what NPML maximises, with gradients.
+        Args:
+            task: tasks with their context among the targets.
+            noise: random numbers of `noise_shapes`.
+            propose_local: draw each z_* from its posterior given that z_G, for an importance-weighted estimate. It is
+                drawn from its prior otherwise, and where `local_latent` gives none.
         """
         y_target, _ = task.all_points()
-        raw = self.decode(self.summarise(task, noise), task.x_target, noise)
-        return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
+        summary = self.summarise(task, noise)
+        local = self.local_latent(summary, task.x_target, y_target) if propose_local else None
+        if local is None:
+            raw = self.decode(summary, task.x_target, noise)
+            return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
+        q_local, p_local = local
+        z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, Z]
+        prior = p_local.unsqueeze(1)
+        own = {**noise, "local": (z_local - prior.mean) / prior.scale}  # `decode` draws mean + scale · noise
+        log_likelihood = self.likelihood.log_prob(self.decode(summary, task.x_target, own), y_target)
+        return Draws(log_likelihood, self.counted(task), q_local=q_local, p_local=p_local, z_local=z_local)
 
     def forward(self, task: Task, *args: Any, **kwargs: Any) -> Bound:
         """The objective, so that `torch.func.functional_call` reaches it."""
         return self.objective(task, *args, **kwargs)
+
+    def takes(self, dim_x: int) -> bool:
+        """Whether inputs with so many features can be read; most networks take exactly what they were made for."""
+        return dim_x == self.arch.dim_x
+
+    @final
+    def regions(self) -> list[nn.Module]:
+        """The parts of which a network has many alike: compiled once each, they serve all (`Settings.compile`)."""
+        return [part for part in self.modules() if getattr(part, "is_region", False)]
 
     @final
     def counted(self, task: Task) -> Tensor:
@@ -207,12 +243,13 @@ class NeuralProcess(nn.Module, ABC):
         shapes = self.noise_shapes(task.num_tasks, task.num_targets, num_global, num_local, shared)
         return draw_noise(shapes, task.x_target, generator)
 
-    def _check(self, task: Task, num_global: int, num_local: int, validate: bool) -> None:
+    @final
+    def check(self, task: Task, num_global: int = 1, num_local: int = 1, validate: bool = True) -> None:
         """Refuse bad input before any computation; the values only if asked to."""
         for name, value in (("num_global", num_global), ("num_local", num_local)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}; one draw is the least")
-        if task.x_target.shape[-1] != self.arch.dim_x:
+        if not self.takes(task.x_target.shape[-1]):
             raise ValueError(
                 f"x has {task.x_target.shape[-1]} features but the model was made for {self.arch.dim_x}; "
                 "pass the inputs it was trained on"
@@ -263,7 +300,7 @@ def _noise_of(noise: Noise, task: Task, start: int, step: int) -> dict[str, Tens
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode (batch norm) for a while."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()

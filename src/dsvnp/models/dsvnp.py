@@ -13,6 +13,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from dsvnp.gaussian import DiagonalGaussian
 from dsvnp.models.base import NeuralProcess, Noise
 from dsvnp.models.parts import Embeddings, GlobalLatent, LocalGaussian, make_local_posterior
 from dsvnp.networks import MLP, Shape
@@ -55,8 +56,7 @@ class DSVNP(NeuralProcess):
         q_global, p_global = self.z_global(x, y, task.mask_target, in_context)
         z_global = q_global.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         z_task = z_global[:, :, None]  # [K, B, 1, Z]
-        p_local = self.local_prior(*self._read(z_task, x))  # [K, B, T, Z]
-        q_local = self.local_posterior(*self._read(z_task, x, y), prior=p_local)
+        q_local, p_local = self._local(z_task, x, y)  # [K, B, T, Z]
         z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, Z]
         raw = self.decoder(x, z_task[:, None], z_local)  # [K, S, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, y_target)
@@ -76,6 +76,19 @@ class DSVNP(NeuralProcess):
         x = self.embed.x(x_target)
         z_local = self.local_prior(*self._read(summary, x)).unsqueeze(1).sample(noise.get("local"))
         return self.decoder(x, summary[:, None], z_local)
+
+    def local_latent(
+        self, summary: Tensor, x_target: Tensor, y_target: Tensor
+    ) -> tuple[DiagonalGaussian, DiagonalGaussian]:
+        """q(z_* | z_G, x_*, y_*) and p(z_* | z_G, x_*) for each draw of z_G (Eq. 12, 16)."""
+        x = self.embed.x(x_target)
+        y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
+        return self._local(summary, x, y)
+
+    def _local(self, z_task: Tensor, x: Tensor, y: Tensor) -> tuple[DiagonalGaussian, DiagonalGaussian]:
+        """Posterior and prior of z_* from what they read, each [K, B, T, Z]."""
+        p_local = self.local_prior(*self._read(z_task, x))
+        return self.local_posterior(*self._read(z_task, x, y), prior=p_local), p_local
 
     def _read(self, *inputs: Tensor) -> list[Tensor]:
         """What the local networks read; without a gradient where the architecture says so."""

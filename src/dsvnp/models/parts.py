@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor, nn
 
 from dsvnp.aggregators import make_aggregator
@@ -27,7 +29,14 @@ class Embeddings(nn.Module):
             self.dim_y = arch.dim_laty
 
 
-def pair_encoder(arch: Architecture, embed: Embeddings) -> MLP:
+class Sizes(NamedTuple):
+    """Sizes of the two inputs of an encoder that reads something else than the embeddings of x and y."""
+
+    dim_x: int
+    dim_y: int
+
+
+def pair_encoder(arch: Architecture, embed: Embeddings | Sizes) -> MLP:
     """Make r_i = h(x_i, y_i) of Eq. 8."""
     return MLP([embed.dim_x, embed.dim_y], arch.encoder, arch.dim_lat, relu_out=True)
 
@@ -50,10 +59,10 @@ class GlobalLatent(nn.Module):
 
     Args:
         arch: sizes, the aggregator, and whether the prior has networks of its own.
-        embed: the embeddings whose outputs it reads.
+        embed: the embeddings whose outputs it reads, or the sizes of other inputs.
     """
 
-    def __init__(self, arch: Architecture, embed: Embeddings) -> None:
+    def __init__(self, arch: Architecture, embed: Embeddings | Sizes) -> None:
         super().__init__()
         self.aggregate = make_aggregator(arch.aggregator, arch.dim_lat)
         self.encoder = pair_encoder(arch, embed)

@@ -64,8 +64,8 @@ class Backbone(nn.Module):
         inputs = (known, seen) if self.equivariant else (x, known, seen)
         return full_precision(self.embedder(*inputs))
 
-    def points(self, task: Task, scored_all: bool) -> tuple[Tensor, Tensor]:
-        """Tokens of all points of a training task, [B, T, W]: as targets, and as members of the task.
+    def points(self, task: Task, scored_all: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Embedded x of all points of a training task, and tokens [B, T, W]: as targets, and as members of the task.
 
         A member has seen its own y if it is in the context. As a target it has not; where the context is not scored
         the two are one, and targets of the context are not to be used.
@@ -78,14 +78,14 @@ class Backbone(nn.Module):
         x = self.embed.x(task.x_target)
         members, memory = self.trunk.among(self.tokens(x, y, in_context), task.x_target, in_context)
         if not scored_all:
-            return members, members
-        return self.trunk.onto(self.tokens(x), task.x_target, memory), members
+            return x, members, members
+        return x, self.trunk.onto(self.tokens(x), task.x_target, memory), members
 
-    def context(self, task: Task) -> tuple[Tensor, list[Slots]]:
-        """Tokens of the context after the trunk, [B, N, W], and what each layer knows of it."""
+    def context(self, task: Task) -> tuple[Tensor, Tensor, list[Slots]]:
+        """Embedded x of the context, its tokens after the trunk, [B, N, W], and what each layer knows of it."""
         x = self.embed.x(task.x_context)
         tokens = self.tokens(x, task.y_context, task.mask_context)
-        return self.trunk.among(tokens, task.x_context, task.mask_context)
+        return x, *self.trunk.among(tokens, task.x_context, task.mask_context)
 
     def targets(self, memory: list[Slots], x_target: Tensor) -> Tensor:
         """Tokens of targets after the trunk, [B, T, W]."""
@@ -113,13 +113,13 @@ class TNP(NeuralProcess):
     def draws(self, task: Task, noise: Noise) -> Draws:
         """Score the targets outside the context; all points if the architecture asks for it."""
         y_target, _ = task.all_points()
-        h, _ = self.backbone.points(task, bool(self.arch.score_context))
+        _, h, _ = self.backbone.points(task, bool(self.arch.score_context))
         raw = self.decoder(h)[None, None]  # [1, 1, B, T, raw]
         return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
 
     def summarise(self, task: Task, noise: Noise) -> list[Slots]:
         """Keys and values of the context in each layer."""
-        return self.backbone.context(task)[1]
+        return self.backbone.context(task)[-1]
 
     def decode(self, summary: list[Slots], x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs, one component."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dsvnp.aggregators import average
 from dsvnp.naming import unknown
-from dsvnp.networks import MLP
+from dsvnp.networks import ConcatLinear
 
 PAIRS_WRITTEN_OUT = (
     2**25
@@ -39,6 +39,8 @@ class Transformer:
         embedder: hidden sizes of the network that makes a token of a point.
         equivariant: compare inputs by their differences only, so that a shift of all inputs changes no prediction.
         relative: hidden size of the network that turns such differences into scores.
+        fused: use torch's fused attention in training too, as prediction always does. It takes less memory and time on
+            long sets, but `vmap` has no rule for its gradient: replicas must be handled singly.
     """
 
     width: int = 64
@@ -48,6 +50,7 @@ class Transformer:
     embedder: tuple[int, ...] = (64, 64, 64)
     equivariant: bool = False
     relative: int = 32
+    fused: bool = False
 
     def __post_init__(self) -> None:
         for name in ("width", "num_layers", "num_heads", "feedforward", "relative"):
@@ -90,12 +93,13 @@ class Relative(nn.Module):
     def __init__(self, dim_x: int, num_heads: int, hidden: int) -> None:
         super().__init__()
         self.hidden = hidden
-        self.net = MLP([num_heads, dim_x], [hidden], num_heads)
+        self.first = ConcatLinear([num_heads, dim_x], hidden)
+        self.last = nn.Linear(hidden, num_heads, bias=False)  # a constant would change no softmax
 
     def forward(self, scores: Tensor, x_queries: Tensor, x_slots: Tensor) -> Tensor:
         gap = x_queries.unsqueeze(-2) - x_slots.unsqueeze(-3)  # [..., T, N, D]
-        change: Tensor = self.net(scores.movedim(-3, -1), gap / (1 + gap.abs()))  # [..., T, N, heads]
-        return scores + change.movedim(-1, -3)
+        h = F.relu(self.first(scores.movedim(-3, -1), gap / (1 + gap.abs())))  # [..., T, N, hidden]
+        return scores + self.last(h).movedim(-1, -3)
 
 
 class Layer(nn.Module):
@@ -106,10 +110,12 @@ class Layer(nn.Module):
         dim_x: number of inputs, whose differences an equivariant layer reads.
     """
 
+    is_region = True  # one of many alike, worth compiling by itself
+
     def __init__(self, settings: Transformer, dim_x: int = 1) -> None:
         super().__init__()
         width = settings.width
-        self.num_heads = settings.num_heads
+        self.num_heads, self.fused = settings.num_heads, settings.fused and not settings.equivariant
         self.norm_attention, self.norm_forward = nn.LayerNorm(width), nn.LayerNorm(width)
         self.project = nn.Linear(width, 3 * width)  # queries, keys, values
         self.mix = nn.Linear(width, width)
@@ -129,7 +135,7 @@ class Layer(nn.Module):
             for linear in (self.mix, self.contract):
                 linear.weight.div_(math.sqrt(2 * num_layers))
 
-    def among(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, Slots]:
+    def forward(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, Slots]:
         """Let all tokens [..., T, W] attend to those under the mask; also return what was attended to."""
         queries, keys, values = self._heads(h, 0, 3)
         slots = Slots(keys, values, x, mask)
@@ -151,7 +157,7 @@ class Layer(nn.Module):
         )
 
     def _update(self, h: Tensor, queries: Tensor, x: Tensor, slots: Slots) -> Tensor:
-        heads = attend_to(queries, x, slots, self.relative)
+        heads = attend_to(queries, x, slots, self.relative, self.fused)
         h = h + self.mix(heads.transpose(-2, -3).flatten(-2))  # [..., heads, T, d] -> [..., T, W]
         return h + self.contract(F.gelu(self.expand(self.norm_forward(h))))
 
@@ -174,7 +180,7 @@ class Trunk(nn.Module):
         """Pass tokens [..., T, W] that attend to those under the mask; also return the slots of each layer."""
         memory = []
         for layer in self.layers:
-            h, slots = layer.among(h, x, mask)
+            h, slots = layer(h, x, mask)
             memory.append(slots)
         return self.norm(h), memory
 
@@ -185,14 +191,16 @@ class Trunk(nn.Module):
         return self.norm(h)
 
 
-def attend_to(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
+def attend_to(
+    queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None, fused: bool = False
+) -> Tensor:
     """Attention of queries [..., heads, T, d] at x [..., T, D] to the slots; zeros where none is filled.
 
     Without gradients a bounded number of queries at a time; with them all at once, since what a piece computes would be
     kept for the backward pass anyway.
     """
     if torch.is_grad_enabled():
-        return _written_out(queries, x, slots, relative)
+        return (_fused if fused else _written_out)(queries, x, slots, relative)
     tasks, slots_each = math.prod(queries.shape[:-3]), slots.keys.shape[-2]
     if relative is None:
         attend, at_once = _fused, PAIRS_FUSED // max(1, tasks * slots_each * queries.shape[-3])
@@ -215,11 +223,13 @@ def _written_out(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | 
 def _fused(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
     """By torch's kernels, for prediction: they need not hold a number for each pair of query and slot.
 
-    Some kernels give NaN for a set without a filled slot. There all slots are seen, and their values are zero.
+    Some kernels give NaN for a set without a filled slot. There all slots are seen, and the answer is put to zero.
     """
-    mask = slots.mask.unsqueeze(-2).unsqueeze(-1)  # [..., 1, N, 1]
-    seen = (mask | ~mask.any(-2, keepdim=True)).transpose(-1, -2)  # [..., 1, 1, N]
-    keys, values = torch.where(mask, slots.keys, 0.0), torch.where(mask, slots.values, 0.0)
     if not slots.keys.shape[-2]:
         return torch.zeros_like(queries)
-    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
+    mask = slots.mask.expand(*queries.shape[:-3], -1)[..., None, None, :]  # [..., 1, 1, N]
+    filled = mask.any(-1, keepdim=True)
+    # The kernels take one axis of sets: [..., heads, T, d] -> [sets, heads, T, d].
+    parts = (queries, slots.keys, slots.values, mask | ~filled)
+    q, k, v, seen = (part.flatten(0, -4) if part.ndim > 3 else part for part in parts)
+    return torch.where(filled, F.scaled_dot_product_attention(q, k, v, seen).view(queries.shape), 0.0)

@@ -179,8 +179,9 @@ def choose(components: Tensor, k: Tensor, s: Tensor) -> Tensor:
 def _draw(log_weights: Tensor, k: Tensor, generator: torch.Generator | None) -> Tensor:
     """Draw a component for each target, [B, T], by the weights [K, S, B, T] of draw k [B, 1] of z_G."""
     k = k.expand(log_weights.shape[2:])
-    probs = log_weights.movedim(1, -1)[k, *_places(k)].exp()  # [B, T, S]
-    return torch.multinomial(probs.flatten(0, 1), 1, generator=generator).reshape(k.shape)
+    edges = log_weights.movedim(1, -1)[k, *_places(k)].exp().cumsum(-1)  # [B, T, S]
+    u = torch.rand(*k.shape, 1, generator=generator, dtype=edges.dtype, device=edges.device)
+    return (edges <= u).sum(-1).clamp(max=edges.shape[-1] - 1)  # the last edge may be rounded to below 1
 
 
 def _places(like: Tensor) -> tuple[Tensor, ...]:

@@ -35,21 +35,19 @@ def low_rank_log_prob(y: Tensor, loc: Tensor, noise: Tensor, factor: Tensor) -> 
     """
     there = ~torch.isnan(y)
     error = torch.where(there, (torch.where(there, y, 0.0) - loc) / noise, 0.0)
-    slope = torch.where(
-        there.unsqueeze(-1), factor / noise.unsqueeze(-1), 0.0
-    )  # A; a missing output has no row
+    slope = torch.where(there.unsqueeze(-1), factor / noise.unsqueeze(-1), 0.0)  # A, 0 for a missing output
     rank = factor.shape[-1]
     identity = torch.eye(rank, dtype=slope.dtype, device=slope.device).expand(*slope.shape[:-2], -1, -1)
     columns = list(torch.cat([slope, identity], -2).unbind(-1))  # R columns of [A; I], each [..., D + R]
     rest = torch.cat([error, torch.zeros_like(slope[..., 0, :])], -1)  # [e; 0]
-    log_det = torch.where(there, 2 * torch.log(noise), 0.0).sum(-1)
+    log_det = torch.where(there, 2 * (torch.log(noise) + HALF_LOG_2PI), 0.0).sum(-1)  # of 2π Cov
     for j, column in enumerate(columns):
         # Earlier columns hold 0 where this one holds its own 1, so that its length stays at least 1.
         length = column.square().sum(-1, keepdim=True)
         log_det = log_det + torch.log(length.squeeze(-1))
         rest = _without(rest, column, length)
         columns[j + 1 :] = [_without(later, column, length) for later in columns[j + 1 :]]
-    return -0.5 * (rest.square().sum(-1) + log_det) - HALF_LOG_2PI * there.sum(-1)
+    return -0.5 * (rest.square().sum(-1) + log_det)
 
 
 class LowRankPredictive(GaussianPredictive):

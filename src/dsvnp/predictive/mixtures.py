@@ -16,8 +16,6 @@ from torch import Tensor
 
 from dsvnp.gaussian import gaussian_log_prob
 
-MOST_NUMBERS = 2**24  # of an intermediate array over pairs, which is cut into blocks of at most this size
-
 
 def mixture_entropy(loc: Tensor, scale: Tensor, log_weights: Tensor | None = None) -> Tensor:
     """Differential entropy H = −Σ_i w_i E_{N_i}[ln p], each expectation by Gauss–Hermite quadrature with 32 nodes.
@@ -40,8 +38,8 @@ def mixture_entropy(loc: Tensor, scale: Tensor, log_weights: Tensor | None = Non
 def mixture_crps(y: Tensor, loc: Tensor, scale: Tensor, log_weights: Tensor | None = None) -> Tensor:
     """Continuous ranked probability score E|Y − y| − ½ E|Y − Y'| in closed form (Grimit et al., 2006), [...].
 
-    With A(m, s) = E|N(m, s²)|:  Σ_i w_i A(y − μ_i, σ_i) − ½ Σ_ij w_i w_j A(μ_i − μ_j, √(σ_i² + σ_j²)). The pairs are
-    cut into blocks, so that the memory stays in proportion to `loc`.
+    With A(m, s) = E|N(m, s²)|:  Σ_i w_i A(y − μ_i, σ_i) − ½ Σ_ij w_i w_j A(μ_i − μ_j, √(σ_i² + σ_j²)). The I²/2 pairs
+    are taken one i after the other: their memory never exceeds that of `loc`.
 
     Args:
         y: what came out, [...]; NaN gives NaN.
@@ -52,11 +50,11 @@ def mixture_crps(y: Tensor, loc: Tensor, scale: Tensor, log_weights: Tensor | No
     count = len(loc)
     weights = torch.full_like(loc[:, :1], 1 / count) if log_weights is None else log_weights.exp()
     distance = (weights * _mean_abs(y - loc, scale)).sum(0)
-    spread = torch.zeros_like(distance)
-    for rows in _blocks(count, loc.numel()):
-        between = torch.hypot(scale[rows, None], scale)  # [block, I, ...]
-        each = (weights * _mean_abs(loc[rows, None] - loc, between)).sum(1)
-        spread = spread + (weights[rows] * each).sum(0)
+    spread = (weights.square() * scale).sum(0) * (2 / math.sqrt(math.pi))  # i = j: A(0, √2 σ)
+    for i in range(count - 1):
+        rest = slice(i + 1, None)  # each pair i < j stands for two
+        apart = _mean_abs(loc[i] - loc[rest], torch.hypot(scale[i], scale[rest]))
+        spread = spread + 2 * weights[i] * (weights[rest] * apart).sum(0)
     return distance - 0.5 * spread
 
 
@@ -76,9 +74,11 @@ def energy_score(samples: Tensor, y: Tensor) -> Tensor:
     samples, y = torch.where(missing, 0.0, samples), torch.where(missing, 0.0, y)
     distance = torch.linalg.vector_norm(samples - y, dim=-1).mean(0)
     spread = torch.zeros_like(distance)
-    for rows in _blocks(count, samples.numel()):
-        spread = spread + torch.linalg.vector_norm(samples[rows, None] - samples, dim=-1).sum((0, 1))
-    return distance - 0.5 * spread / (count * (count - 1))  # a sample is at distance 0 from itself
+    for i in range(count - 1):
+        spread = spread + torch.linalg.vector_norm(samples[i + 1 :] - samples[i], dim=-1).sum(0)
+    return distance - spread / (
+        count * (count - 1)
+    )  # ½ of the mean over pairs i ≠ j, of which half were summed
 
 
 def _log_mix(value: Tensor, log_weights: Tensor | None) -> Tensor:
@@ -92,9 +92,3 @@ def _mean_abs(mean: Tensor, scale: Tensor) -> Tensor:
     """E|N(mean, scale²)|."""
     z = mean / scale
     return mean * torch.erf(z / math.sqrt(2)) + scale * math.sqrt(2 / math.pi) * torch.exp(-0.5 * z.square())
-
-
-def _blocks(count: int, numbers: int) -> list[slice]:
-    """Cut `count` rows, each of which is paired with an array of `numbers`, into blocks that fit in memory."""
-    step = max(1, MOST_NUMBERS // max(1, numbers))
-    return [slice(start, start + step) for start in range(0, count, step)]

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dsvnp.gaussian import HALF_LOG_2PI, gaussian_log_prob
-from dsvnp.sources.gp import GPPrior, Hyperparameters
+from dsvnp.sources.gp import GPPrior, Hyperparameters, Range
 from dsvnp.task import Task
 
 
@@ -61,24 +62,35 @@ def integrated(task: Task, prior: GPPrior, num_nodes: int = 24) -> Likelihoods:
     Args:
         task: tasks with one input and one output, from any process.
         prior: what the learner believes.
-        num_nodes: nodes of the grid for ℓ, and as many for s: the middles of equal cells.
+        num_nodes: Gauss-Legendre nodes for ℓ, and as many for s. They are dense at the ends of a range, where the
+            posterior gathers if the true kernel is rougher than any that the prior knows.
     """
     if prior.kernel == "periodic":
         raise ValueError(
             "the grid covers length and scale only; pass a prior with kernel 'rbf' or 'matern52'"
         )
     sorted_task = _sort(task)
-    middles = (torch.arange(num_nodes, dtype=torch.float64, device=task.x_target.device) + 0.5) / num_nodes
-    (a, b), (c, d) = prior.length, prior.scale
+    lengths, log_w_length = _nodes(prior.length, num_nodes, task.x_target.device)
+    scales, log_w_scale = _nodes(prior.scale, num_nodes, task.x_target.device)
     parts = []
-    for length in a + (b - a) * middles:
-        for scale in c + (d - c) * middles:
+    for length in lengths:
+        for scale in scales:
             node = Hyperparameters(length[None], scale[None], torch.ones_like(scale)[None])
             parts.append(_factorise(sorted_task, node, prior))
-    log_weights = torch.stack([part.context for part in parts]).log_softmax(0)  # [G, B]
+    log_prior = (log_w_length[:, None] + log_w_scale).flatten()  # [G]
+    log_weights = (torch.stack([part.context for part in parts]) + log_prior[:, None]).log_softmax(
+        0
+    )  # [G, B]
     per_point = torch.stack([part.per_point for part in parts]) + log_weights[..., None]
     together = torch.stack([part.targets for part in parts]) + log_weights
     return _collect(sorted_task, per_point.logsumexp(0), together.logsumexp(0))
+
+
+def _nodes(limits: Range, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Gauss-Legendre nodes between two limits, and the logarithms of their weights up to a constant."""
+    nodes, weights = (torch.as_tensor(each, device=device) for each in np.polynomial.legendre.leggauss(count))
+    low, high = limits
+    return low + (high - low) * (nodes + 1) / 2, weights.log()
 
 
 class _Sorted(NamedTuple):

@@ -108,10 +108,12 @@ class Fleet:
 
     def _prepare(self, lane: Lane) -> Callable[[], None]:
         """Make the step function: compiled and captured where asked for and possible, else as it is."""
-        cuda = self.device.type == "cuda"
-        singly = len(self.seeds) == 1 or self.settings.chunk_size == 1
+        cuda, wanted = self.device.type == "cuda", self.settings.compile
+        singly = len(self.seeds) == 1 or self.settings.chunk_size == 1 or wanted == "regions"
         function = make_step(lane.plan, False, singly)
-        if cuda if self.settings.compile is None else self.settings.compile:
+        if wanted == "regions":
+            self._compile_regions(function, lane)
+        elif cuda if wanted is None else wanted:
             function = self._compiled(lane, singly) or function
         capture = cuda and not self.cluster.splits_data
         if capture if self.settings.capture is None else (self.settings.capture and capture):
@@ -138,6 +140,14 @@ class Fleet:
         if step is None:
             warnings.warn(f"training goes on uncompiled: {reason}", stacklevel=2)
         return step
+
+    def _compile_regions(self, function: Step, lane: Lane) -> None:
+        """Compile the repeated parts of the network by themselves; what is between them stays as it is."""
+        for part in self.model.regions():
+            part.compile(dynamic=False)
+        # Each shape of each lane is a version of the same few functions.
+        with torch._dynamo.config.patch(recompile_limit=64):
+            self._try(function, lane)
 
     def _capture(self, function: Callable[..., None], lane: Lane) -> Callable[[], None]:
         """Record the whole step as one CUDA graph.

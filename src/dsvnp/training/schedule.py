@@ -16,21 +16,34 @@ class Schedule:
     """How the learning rate changes while training goes on.
 
     Attributes:
-        kind: "constant", or "cosine" from the full rate down to `final` of it after the last step.
+        kind: "constant"; "cosine" from the full rate down to `final` of it after the last step; "trapezoid", constant
+            until the last `decay` steps, over which it falls linearly to `final`. A run with a trapezoid may be
+            prolonged as long as its decay has not begun.
         warmup: steps over which the rate rises linearly at the start.
-        final: what is left of the rate at the end of a cosine.
+        final: what is left of the rate at the end of a cosine or trapezoid.
+        decay: length of a trapezoid's fall, in steps.
     """
 
     kind: str = "constant"
     warmup: int = 0
     final: float = 0.0
+    decay: int = 0
 
     def __post_init__(self) -> None:
-        lookup(self.kind, {"constant": 0, "cosine": 0}, "schedule")
+        lookup(self.kind, {"constant": 0, "cosine": 0, "trapezoid": 0}, "schedule")
         if self.warmup < 0:
             raise ValueError(f"warmup must not be negative, got {self.warmup}")
+        if (self.decay > 0) != (self.kind == "trapezoid"):
+            raise ValueError(
+                f"a trapezoid, and no other schedule, needs decay > 0, got {self.kind} with {self.decay}"
+            )
         if not 0 <= self.final <= 1:
             raise ValueError(f"final is a part of the learning rate, 0 to 1, got {self.final}")
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether the steps so far do not depend on how many are to come."""
+        return self.kind in ("constant", "trapezoid")
 
     def factor(self, step: Tensor, num_steps: int) -> Tensor:
         """The factor of the learning rate at a step, of `num_steps` in all."""
@@ -39,6 +52,9 @@ class Schedule:
         if self.kind == "cosine":
             progress = ((time - self.warmup) / max(1, num_steps - self.warmup)).clamp(0, 1)
             factor = self.final + (1 - self.final) * 0.5 * (1 + torch.cos(math.pi * progress))
+        if self.kind == "trapezoid":
+            left = ((num_steps - time) / self.decay).clamp(0, 1)
+            factor = self.final + (1 - self.final) * left
         if self.warmup:
             factor = factor * ((time + 1) / self.warmup).clamp(max=1)
         return factor

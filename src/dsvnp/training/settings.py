@@ -28,7 +28,8 @@ class Settings:
         beta_local: β_local of each replica, in place of the objective's.
         beta_global: β_global of each replica, likewise.
         precision: "float32"; "tf32" for matrix products and convolutions on CUDA; "bf16" for autocast; "float64".
-        compile: compile the step; None does so on CUDA (on a CPU it takes half a minute first).
+        compile: compile the step; None does so on CUDA (on a CPU it takes half a minute first). "regions" compiles the
+            layers of a deep network one by one, which starts several times sooner; replicas are then handled singly.
         capture: capture the step as a CUDA graph; None does so on CUDA. No other device can, nor processes that share
             each batch.
         chunk_size: replicas handled at once; 1 makes a fleet equal to its single runs bit by bit in float32.
@@ -47,7 +48,7 @@ class Settings:
     beta_local: tuple[float, ...] | None = None
     beta_global: tuple[float, ...] | None = None
     precision: str = "float32"
-    compile: bool | None = None
+    compile: bool | str | None = None
     capture: bool | None = None
     chunk_size: int | None = None
     validate_every: int = 0
@@ -58,6 +59,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         lookup(self.precision, dict.fromkeys(PRECISIONS), "precision")
+        if isinstance(self.compile, str) and self.compile != "regions":
+            raise ValueError(f"compile must be True, False, None or 'regions', got {self.compile!r}")
         for name in ("num_steps", "log_every", "keep"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -99,10 +102,10 @@ class Settings:
     def outcome(self) -> dict[str, Any]:
         """The settings that decide what comes out, which a resumed run must share with the first.
 
-        A run at a constant learning rate may be prolonged, so that its length is not among them.
+        A run whose learning rate does not yet depend on its length may be prolonged: that is not among them.
         """
         others = ["log_every", "checkpoint_every", "keep", "compile", "capture"]
-        if self.schedule.kind == "constant":
+        if self.schedule.open_ended:
             others.append("num_steps")
         return {name: value for name, value in self.to_dict().items() if name not in others}
 

@@ -201,7 +201,11 @@ class _Scores(nn.Module):
     def forward(self, task: Task, noise: Tensors) -> tuple[Draws | None, Draws | None]:
         task = task.joined()
         posterior = self.model.draws(task, noise) if self.objective.uses_posterior else None
-        prior = self.model.prior_draws(task, noise) if self.objective.uses_prior else None
+        prior = (
+            self.model.prior_draws(task, noise, propose_local=self.objective.propose_local)
+            if self.objective.uses_prior
+            else None
+        )
         return posterior, prior
 
 

@@ -198,12 +198,26 @@ class HiddenPose(Problem):
         return angle, (half * weight / (2 * self.bend)).log()
 
     def moments(self, x: Tensor, parameters: Tensors) -> tuple[Tensor, Tensor]:
-        """Mean and covariance over both hidden angles, by quadrature."""
-        node, weight = gauss_legendre(16, x)
-        elbow, wrist = (self.bend * node).repeat_interleave(16), (self.bend * node).repeat(16)
-        weight = (weight / 2).repeat_interleave(16) * (weight / 2).repeat(16)  # [256], sums to 1
-        clean = markers(x, elbow, wrist, parameters["lengths"].unsqueeze(-2))  # [N, T, 256, 8]
-        mean = (weight[:, None] * clean).sum(-2)
-        centred = (clean - mean.unsqueeze(-2)) * weight.sqrt()[:, None]
+        """Mean and covariance: markers are linear in w = (d(θ₂), d(θ₂ + θ₃)), whose moments are numbers."""
+        l1, l2, l3 = parameters["lengths"].unsqueeze(-2).unbind(-1)  # [N, 1, 1]
+        x = x.squeeze(-1)
+        first = l1 * direction(x)  # [N, T, 2]
+        turn = torch.stack([direction(x), direction(x + math.pi / 2)], dim=-1)  # rotation by x, [N, T, 2, 2]
+        second, third = l2.unsqueeze(-1) * turn, l3.unsqueeze(-1) * turn
+        zero = torch.zeros_like(turn)
+        rows = ((zero, zero), (second / 2, zero), (second, zero), (second, third))
+        matrix = torch.cat([torch.cat(row, dim=-1) for row in rows], dim=-2)  # [N, T, 8, 4]
+        mean_w, covariance_w = self._direction_moments(x)
         eye = torch.eye(8, dtype=x.dtype, device=x.device)
-        return mean, centred.mT @ centred + self.noise**2 * eye
+        return first.repeat(
+            1, 1, 4
+        ) + matrix @ mean_w, matrix @ covariance_w @ matrix.mT + self.noise**2 * eye
+
+    def _direction_moments(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [4] and covariance [4, 4] of w over both hidden angles, by quadrature."""
+        node, weight = gauss_legendre(32, like)
+        elbow = self.bend * node[:, None].expand(32, 32)
+        w = torch.cat([direction(elbow), direction(elbow + self.bend * node)], dim=-1).flatten(0, 1)
+        weight = (weight[:, None] * weight / 4).flatten()  # [1024], sums to 1
+        mean = weight @ w
+        return mean, (w - mean).mT @ (weight[:, None] * (w - mean))

@@ -1,11 +1,11 @@
 """Log-densities that the problems' truths are made of.
 
-    mixture of equals        ln (1/K) Σ_k N(y; m_k, σ² I)
-    one shared direction     ln N(r; 0, σ² I + d dᵀ) = −½ [|r|²/σ² − (d·r)²/(σ²(σ² + |d|²)) + ln |σ² I + d dᵀ| + D ln 2π]
-    contaminated             r = σ ε + A u t,    u ~ U[0, 1],    t = z √(ν/c),    z ~ N(0, 1),    c ~ χ² of ν degrees
+    mixture of equals      ln (1/K) Σ_k N(y; m_k, σ² I)
+    one shared direction   ln N(r; 0, σ² I + d dᵀ) = −½ [|r|²/σ² − (d·r)²/(σ²(σ² + |d|²)) + ln |σ² I + d dᵀ| + D ln 2π]
+    contaminated           r = σ ε + A u t,    u ~ U[0, 1],    t = z √(ν/c),    z ~ N(0, 1),    c ~ χ² of ν degrees
 
-The last is a Gaussian of variance σ² + A² ν w averaged over w = u²/c. The density of s = ln w follows from that of χ² and
-is, with the regularised incomplete gamma function P, proportional to exp(s/2) P((ν + 1)/2, exp(−s)/2).
+The last is a Gaussian of variance σ² + A² ν w averaged over w = u²/c. The density of s = ln w follows from that of χ²
+and is, with the regularised incomplete gamma function P, proportional to exp(s/2) P((ν + 1)/2, exp(−s)/2).
 
 Axes: `...` is any batch shape, D outputs.
 """

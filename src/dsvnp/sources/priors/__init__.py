@@ -1,6 +1,15 @@
 """Priors: synthetic tasks to pretrain on, drawn on the device, each used once."""
 
+from dsvnp.sources.priors.curves import CurvePrior, CurveSettings
 from dsvnp.sources.priors.scaling import output_scale, seen_classes, standardise
 from dsvnp.sources.priors.tables import TablePrior, TableSettings
 
-__all__ = ["TablePrior", "TableSettings", "output_scale", "seen_classes", "standardise"]
+__all__ = [
+    "CurvePrior",
+    "CurveSettings",
+    "TablePrior",
+    "TableSettings",
+    "output_scale",
+    "seen_classes",
+    "standardise",
+]

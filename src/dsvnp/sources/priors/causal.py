@@ -25,14 +25,18 @@ def draw_causal(random: Random, tables: int, rows: int, columns: int, outputs: i
     flat = random.chance(0.4, tables, 1, ROOTS)
     nodes = torch.where(flat, (torch.special.ndtr(roots) - 0.5) * 12**0.5, roots)
     density = random.log_uniform(0.02, 0.5, tables, 1, 1)
+    number = random.log_uniform(
+        1, ROOTS + 1, tables, 1, 1
+    ).long()  # roots that have effects; others are useless columns
+    silent = (torch.arange(ROOTS, device=random.device) >= number).mT  # [n, R, 1]
     for _ in range(LAYERS):
-        nodes = torch.cat([nodes, _next_layer(random, nodes, density)], dim=-1)
+        nodes = torch.cat([nodes, _next_layer(random, nodes, density, silent)], dim=-1)
     chosen = _choose_nodes(random, tables, nodes.shape[-1], columns + outputs).unsqueeze(1)
     shown = nodes.gather(2, chosen.expand(-1, rows, -1))
     return shown[..., outputs:], shown[..., :outputs]
 
 
-def _next_layer(random: Random, nodes: Tensor, density: Tensor) -> Tensor:
+def _next_layer(random: Random, nodes: Tensor, density: Tensor, silent: Tensor) -> Tensor:
     """WIDTH further nodes, each with at least one parent, [n, T, W]."""
     tables, rows, before = nodes.shape
     shape = (tables, before, WIDTH)
@@ -40,12 +44,13 @@ def _next_layer(random: Random, nodes: Tensor, density: Tensor) -> Tensor:
         before, device=random.device
     ).unsqueeze(-1)
     weight = torch.where(random.chance(density, *shape) | one, random.normal(*shape), 0.0)
+    weight[:, :ROOTS].masked_fill_(silent, 0.0)
     gain = random.log_uniform(0.6, 3.0, tables, 1, WIDTH)
     weight = weight * gain / weight.norm(dim=1, keepdim=True).clamp(min=1e-6)
     bias = random.normal(tables, 1, WIDTH)
     kind = random.choice((4, 2, 2, 1, 1, 1, 1), tables, 1, WIDTH)
     value = unit(activate(nodes @ weight + bias, kind))
-    noise = random.log_uniform(0.02, 0.7, tables, 1, WIDTH)
+    noise = random.log_uniform(0.02, 0.5, tables, 1, WIDTH)
     value = value + noise * random.normal(tables, rows, WIDTH)
     return value / (1 + noise.square()).sqrt()
 

@@ -15,7 +15,7 @@ depends on x needs a second one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -41,19 +41,21 @@ def draw_functions(random: Random, z: Tensor, used: Tensor, outputs: int, mixed:
         outputs: number of functions per table.
         mixed: share of tables whose functions are sums of two families.
     """
-    f = _deal_families(random, z, draw_relevance(random, used), outputs)
+    f = _deal_families(random, z, draw_relevance(random, used), outputs, FAMILIES)
     rows, _ = random.allot(len(z), (mixed, 1 - mixed))
     if len(rows):
-        second = _deal_families(random, z[rows], draw_relevance(random, used[rows]), outputs)
+        second = _deal_families(random, z[rows], draw_relevance(random, used[rows]), outputs, SECOND)
         angle = random.uniform(len(rows), 1, 1, low=0.15, high=math.pi / 2 - 0.15)
         f[rows] = angle.cos() * f[rows] + angle.sin() * second
     return unit(f)
 
 
-def _deal_families(random: Random, z: Tensor, weight: Tensor, outputs: int) -> Tensor:
+def _deal_families(
+    random: Random, z: Tensor, weight: Tensor, outputs: int, shares: Mapping[Family, float]
+) -> Tensor:
     """Functions of one family per table, in fixed proportions."""
     f = z.new_empty(*z.shape[:2], outputs)
-    for family, rows in zip(FAMILIES, random.allot(len(z), list(FAMILIES.values())), strict=True):
+    for family, rows in zip(shares, random.allot(len(z), list(shares.values())), strict=True):
         if len(rows):
             f[rows] = unit(family(random, z[rows], weight[rows], outputs))
     return f
@@ -63,8 +65,9 @@ def draw_relevance(random: Random, used: Tensor) -> Tensor:
     """Draw how much each column matters: between one and all of the used ones do, Σ w² = 1, [n, D]."""
     tables, columns = used.shape
     number = used.sum(1, keepdim=True)
-    share = random.uniform(tables, 1) ** 1.3
-    relevant = torch.where(random.chance(0.25, tables, 1), number, (number ** (1 - share)).ceil().long())
+    share = random.uniform(tables, 1)
+    some = ((number + 1) ** (1 - share)).long()  # nearly log-uniform in 1 … number
+    relevant = torch.where(random.chance(0.25, tables, 1), number, some)
     score = torch.where(used, random.uniform(tables, columns), -1.0)
     rank = score.argsort(-1, descending=True).argsort(-1)
     spread = random.uniform(tables, 1, high=1.2)
@@ -100,7 +103,8 @@ def gaussian_process(random: Random, z: Tensor, weight: Tensor, outputs: int) ->
     direction = random.normal(tables, FEATURES, columns)
     direction = direction * random.frequency_scale(freedom.expand(-1, FEATURES), tables, FEATURES)[..., None]
     shortest = 0.25 * reach(weight).clamp(max=8) ** 0.75
-    full = weight.unsqueeze(1) / (shortest * (5 / shortest) ** random.uniform(tables, 1, 1))
+    length = shortest * (6 / shortest) ** random.uniform(tables, 1, 1) ** 0.7
+    full = weight.unsqueeze(1) / length
     additive = _additive_scales(random, weight)
     frequency = direction * torch.where(random.chance(0.5, tables, 1, 1), full, additive)
     return fourier_features(random, z, frequency, outputs)
@@ -121,24 +125,24 @@ def _additive_scales(random: Random, weight: Tensor) -> Tensor:
     order = random.choice((5, 3, 1), tables, 1, 1)
     picked = torch.where(torch.arange(3, device=weight.device) <= order, picked, picked[..., :1])
     seen = torch.zeros(tables, GROUPS, columns, device=weight.device).scatter_(2, picked, 1.0)
-    inverse = 1 / random.log_uniform(0.3, 5.0, tables, GROUPS, 1)
+    inverse = 1 / random.log_uniform(0.4, 6.0, tables, GROUPS, 1)
     return (seen * inverse).repeat(1, FEATURES // GROUPS, 1)
 
 
 def network(random: Random, z: Tensor, weight: Tensor, outputs: int) -> Tensor:
     """Random networks of one to four layers, dense or sparse, with one activation per layer."""
     tables, _, columns = z.shape
-    gain = random.log_uniform(0.7, 5.0, tables, 1, 1) / reach(weight).clamp(max=8) ** 0.25
+    gain = random.log_uniform(0.4, 3.5, tables, 1, 1) / reach(weight).clamp(max=8) ** 0.25
     first = random.normal(tables, columns, WIDTH) * weight.unsqueeze(-1) * gain
     density = random.log_uniform(0.08, 1.5, tables, 1, 1)
-    depth = random.integers(1, DEPTH, tables, 1, 1)
+    depth = 1 + random.choice((3, 3, 2, 1), tables, 1, 1)
     hidden = activate(z @ first + random.normal(tables, 1, WIDTH), _activation(random, tables))
     for layer in range(1, DEPTH):
         sparse = random.chance(density, tables, WIDTH, WIDTH) | torch.eye(
             WIDTH, dtype=torch.bool, device=z.device
         )
         inner = torch.where(sparse, random.normal(tables, WIDTH, WIDTH), 0.0)
-        inner = inner * 1.6 / inner.norm(dim=1, keepdim=True)
+        inner = inner * 1.2 / inner.norm(dim=1, keepdim=True)
         further = activate(
             unit(hidden) @ inner + random.normal(tables, 1, WIDTH), _activation(random, tables)
         )
@@ -148,7 +152,7 @@ def network(random: Random, z: Tensor, weight: Tensor, outputs: int) -> Tensor:
 
 def _activation(random: Random, tables: int) -> Tensor:
     """An activation per table, seldom the identity."""
-    return random.choice((1, 4, 4, 2, 2, 2, 2), tables, 1, 1)
+    return random.choice((2, 4, 4, 1, 1, 1, 1), tables, 1, 1)
 
 
 def activate(value: Tensor, kind: Tensor) -> Tensor:
@@ -192,7 +196,7 @@ def formula(random: Random, z: Tensor, weight: Tensor, outputs: int) -> Tensor:
     right = _term(random, take_columns(z, pick_columns(random, weight, TERMS)))
     product = random.chance(random.uniform(tables, 1, 1), tables, 1, TERMS)
     terms = torch.where(product, left * right, left)
-    number = random.integers(0, TERMS, tables, 1, 1)  # 0: linear
+    number = random.integers(1, TERMS, tables, 1, 1) * random.chance(0.7, tables, 1, 1)  # 0: linear
     counted = torch.arange(TERMS, device=z.device).unsqueeze(-1) < number
     coefficient = torch.where(counted, random.normal(tables, TERMS, outputs), 0.0)
     slope = weight.unsqueeze(-1) * random.normal(tables, columns, outputs)
@@ -228,3 +232,4 @@ def cells(random: Random, z: Tensor, weight: Tensor, outputs: int) -> Tensor:
 
 
 FAMILIES: dict[Family, float] = {gaussian_process: 0.28, network: 0.2, trees: 0.2, formula: 0.2, cells: 0.12}
+SECOND: dict[Family, float] = {gaussian_process: 0.25, trees: 0.15, formula: 0.6}  # what is added in mixtures

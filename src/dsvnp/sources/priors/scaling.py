@@ -64,7 +64,7 @@ def soft_clip(values: Tensor, clip: float) -> Tensor:
 
 def context_sizes(uniform: Tensor, smallest: int, largest: Tensor | int) -> Tensor:
     """Sizes smallest … largest, nearly log-uniform; the largest itself in a tenth of the cases."""
-    top = torch.as_tensor(largest, dtype=uniform.dtype, device=uniform.device)
+    top = torch.zeros_like(uniform) + largest  # a captured graph takes no number from the host
     share = (uniform / 0.9).clamp(max=1) ** 0.75  # somewhat more large contexts than log-uniform has
     sizes = smallest * (top / smallest).clamp(min=1) ** share
     return torch.minimum(sizes + 1e-3, top).long()  # rounding must not turn the largest into one less

@@ -1,0 +1,129 @@
+"""Measure models on tables: one JSON line per table, fold and model; a later run adds the lines that are missing.
+
+    python benchmarks/tables/run.py --kind regression --models ridge,hgb --out FILE.jsonl
+    python benchmarks/tables/run.py --kind regression --part test --final --models … --out FILE.jsonl
+
+Regression targets are standardised on the training fold before any model sees them, so RMSE, NLL and CRPS are in
+units of the target's deviation there. `seconds` (by the clock) and `cpu_seconds` (of this process, which a busy machine
+does not lengthen) are those of fit and prediction together, on as many threads as OMP_NUM_THREADS says. The test part
+is for one look at the end and asks for `--final`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import baselines  # noqa: F401  it registers the rivals
+import numpy as np
+from catalogue import Kind, entries
+from predictives import class_scores, regression_scores
+from reading import Table, load
+from registry import Model, import_adapters, model_of
+
+Line = dict[str, Any]
+
+
+def measure(model: Model, table: Table, fold: int) -> Line:
+    """Fit a model to four folds of a table and score it on the fifth."""
+    train, test = table.folds != fold, table.folds == fold
+    y, y_test = table.y[train], table.y[test]
+    if table.kind == "regression":
+        mean, std = y.mean(), y.std()
+        y, y_test = (y - mean) / std, (y_test - mean) / std
+    start, start_cpu = time.perf_counter(), time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # networks and kernels that did not converge
+        found = model.fit(table.x[train], y, table.x[test], table.categorical, seed=fold)
+    times = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - start_cpu}
+    scores = regression_scores(found, y_test) if table.kind == "regression" else class_scores(found, y_test)
+    wrong = [name for name, value in scores.items() if name != "bins" and not np.isfinite(value)]
+    if wrong:
+        raise ValueError(
+            f"{model.name} gave no finite {', '.join(wrong)} on {table.name}, fold {fold}; look at its prediction"
+        )
+    rounded = {name: value if name == "bins" else round(value, 6) for name, value in scores.items()}
+    sizes = {"rows": int(train.sum()), "test_rows": int(test.sum()), "columns": table.x.shape[1]}
+    spent = {name: round(value, 3) for name, value in times.items()}
+    return {**sizes, **rounded, **spent, "notes": getattr(found, "notes", {})}
+
+
+def read_lines(path: Path) -> list[Line]:
+    """Lines of a file of results; none where there is no file. A last line that was cut off is left out."""
+    if not path.is_file():
+        return []
+    texts = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(text) for text in texts if text.endswith("\n")]
+
+
+def key_of(line: Line) -> tuple[str, int, str]:
+    """What a line is the result of."""
+    return line["table"], line["fold"], line["model"]
+
+
+def run(tables: Iterable[str], models: list[Model], part: str, out: Path, folds: Iterable[int]) -> None:
+    """Measure what is missing in the file and append it, one line at a time."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lines = read_lines(out)
+    done = {key_of(line) for line in lines}
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    machine = {
+        "machine": platform.processor() or platform.machine(),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+    }
+    folds = list(folds)
+    for name in tables:
+        if all((name, fold, model.name) in done for fold in folds for model in models):
+            continue
+        table = load(name)
+        for fold in folds:
+            for model in models:
+                if (name, fold, model.name) in done:
+                    continue
+                about = {"table": name, "fold": fold, "model": model.name, "kind": table.kind, "part": part}
+                line = {**about, **measure(model, table, fold), "settings": model.settings, **machine}
+                with out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+                print(*about.values(), {k: v for k, v in line.items() if isinstance(v, float)}, flush=True)
+
+
+def main() -> None:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kind", choices=["regression", "classification"], required=True)
+    parser.add_argument("--part", choices=["validation", "test"], default="validation")
+    parser.add_argument("--models", required=True, help="names with commas; baselines.py lists them")
+    parser.add_argument("--out", type=Path, required=True, help="a .jsonl file")
+    parser.add_argument("--tables", default="", help="some tables of the part only, with commas")
+    parser.add_argument("--folds", default="0,1,2,3,4", help="some folds only, with commas")
+    parser.add_argument(
+        "--adapters", type=Path, action="append", default=[], help="a file that registers models"
+    )
+    parser.add_argument("--final", action="store_true", help="really look at the test part")
+    args = parser.parse_args()
+    if args.part == "test" and not args.final:
+        parser.error("the test part is looked at once, at the end: add --final if this is the end")
+    for path in args.adapters:
+        import_adapters(path)
+    kind: Kind = args.kind
+    models = [model_of(name, kind) for name in args.models.split(",")]
+    listed = [entry.name for entry in sorted(entries(kind, args.part), key=lambda entry: entry.rows)]
+    wanted = args.tables.split(",") if args.tables else listed
+    if unknown := set(wanted) - set(listed):
+        parser.error(
+            f"{', '.join(sorted(unknown))}: not in the {args.part} part; there are {', '.join(listed)}"
+        )
+    run(wanted, models, args.part, args.out, (int(fold) for fold in args.folds.split(",")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""DSVTNP: the doubly stochastic model on TNP's transformer, a global latent and a small local latent for each target.
+
+h = tokens after the trunk of TNP
+q(z_G | T), p(z_G | C)                         from a mean over points of (x_i, h_i, y_i): coherent functions
+q(z_* | z_G, h_*, y_*), p(z_* | z_G, h_*)      what the likelihood's family cannot express
+p(y_* | h_*, z_G, z_*)
+
+It starts as TNP: the head's weights on both latents are zero at first. No divergence reaches the trunk, and the local
+one does not reach z_G, because latents read h, and z_* reads z_G, without passing gradients back: KL_L would otherwise
+be cheapest where z_G tells nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from dsvnp.aggregators import Mean
+from dsvnp.gaussian import DiagonalGaussian
+from dsvnp.models.base import NeuralProcess, Noise
+from dsvnp.models.parts import GlobalLatent, Sizes
+from dsvnp.models.tnp import Backbone
+from dsvnp.models.transformer import Slots
+from dsvnp.networks import MLP, GaussianHead, Shape
+from dsvnp.objectives import Draws
+from dsvnp.task import Task
+
+DIM_LOCAL = 4  # a target's own latent, where the architecture does not say: large ones are mostly noise
+
+
+class _Summary(NamedTuple):
+    """What the context says: the slots of each layer, and draws of z_G, [K, B, 1, Z]."""
+
+    memory: list[Slots]
+    z: Tensor
+
+
+class LocalNetwork(nn.Module):
+    """[inputs] → dim_lat → dim_lat → [μ, ln σ] of z_*."""
+
+    def __init__(self, dims_in: list[int], hidden: int, dim_local: int, scale: str) -> None:
+        super().__init__()
+        self.net = MLP(dims_in, [hidden], hidden, relu_out=True)
+        self.head = GaussianHead(hidden, dim_local, scale)
+
+    def forward(self, *inputs: Tensor) -> DiagonalGaussian:
+        return self.head(self.net(*inputs))
+
+
+@final
+class DSVTNP(NeuralProcess):
+    """Doubly stochastic variational transformer neural process."""
+
+    name = "dsvtnp"
+    summary = "doubly stochastic transformer neural process: tnp with a global latent and a small local one"
+    scores_context = False
+
+    def _build(self, embedding: nn.Module | None) -> None:
+        arch, lat, width = self.arch, self.arch.dim_lat, self.arch.transformer.width
+        self.dim_local = DIM_LOCAL if arch.dim_local is None else arch.dim_local
+        self.backbone = Backbone(arch, self.likelihood, embedding)
+        embed = self.backbone.embed
+        self.z_global = GlobalLatent(arch, Sizes(embed.dim_x + width, embed.dim_y))
+        to_local = (lat, self.dim_local, arch.latent_scale)
+        self.local_posterior = LocalNetwork([lat, width, embed.dim_y], *to_local)
+        self.local_prior = LocalNetwork([lat, width], *to_local)
+        self.decoder = MLP([width, lat, self.dim_local], arch.decoder, self.likelihood.dim_raw)
+        with torch.no_grad():
+            for weight in list(self.decoder.first.weights)[1:]:
+                weight.zero_()
+
+    def noise_shapes(
+        self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
+    ) -> dict[str, Shape]:
+        """ε of z_G and of each z_*."""
+        return {
+            "global": (num_global, num_tasks, self.arch.dim_lat),
+            "local": (num_global, num_local, num_tasks, num_targets, self.dim_local),
+        }
+
+    def draws(self, task: Task, noise: Noise) -> Draws:
+        """Draw z_G and z_* from their posteriors and score the targets outside the context (Eq. 14, 15)."""
+        y_target, in_context = task.all_points()
+        x, h, members = self.backbone.points(task, bool(self.arch.score_context))
+        y = self.backbone.embed.y(self.likelihood.encode(y_target, x.dtype))
+        features = self._features(x, members, in_context)
+        q_global, p_global = self.z_global(features, y, task.mask_target, in_context)
+        z_global = q_global.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
+        z_task = z_global[:, :, None]  # [K, B, 1, Z]
+        z_read, h_read = z_task.detach(), h.detach()
+        q_local = self.local_posterior(z_read, h_read, y)  # [K, B, T, L]
+        p_local = self.local_prior(z_read, h_read)
+        z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, L]
+        raw = self.decoder(h, z_task[:, None], z_local)  # [K, S, B, T, raw]
+        log_likelihood = self.likelihood.log_prob(raw, y_target)
+        return Draws(
+            log_likelihood, self.counted(task), q_global, p_global, z_global, q_local, p_local, z_local
+        )
+
+    def summarise(self, task: Task, noise: Noise) -> _Summary:
+        """Keys and values of the context, and draws of z_G from p(z_G | C)."""
+        x, members, memory = self.backbone.context(task)
+        y = self.backbone.embed.y(self.likelihood.encode(task.y_context, x.dtype))
+        p_global = self.z_global.prior(self._features(x, members, task.mask_context), y, task.mask_context)
+        return _Summary(memory, p_global.unsqueeze(0).sample(noise.get("global"))[:, :, None])
+
+    def decode(self, summary: _Summary, x_target: Tensor, noise: Noise) -> Tensor:
+        """Raw outputs of each draw of z_G and, by ancestral sampling, of z_* (Eq. 17)."""
+        h = self.backbone.targets(summary.memory, x_target)
+        z_local = self.local_prior(summary.z, h).unsqueeze(1).sample(noise.get("local"))
+        return self.decoder(h, summary.z[:, None], z_local)
+
+    def _features(self, x: Tensor, members: Tensor, in_context: Tensor) -> Tensor:
+        """What z_G reads of each point beside its y; if shifts are not to matter, x from the context's mean on."""
+        if self.arch.transformer.equivariant:
+            x = x - Mean()(x, in_context).unsqueeze(-2)
+        return torch.cat([x, members.detach()], dim=-1)

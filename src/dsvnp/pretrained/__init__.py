@@ -1,0 +1,1 @@
+"""Networks trained once on synthetic functions, for use without training."""

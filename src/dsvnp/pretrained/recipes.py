@@ -1,0 +1,76 @@
+"""What each pretrained network is and how it was trained, in settings: the network, its prior, its schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from dsvnp.models.architecture import Architecture
+from dsvnp.models.base import NeuralProcess
+from dsvnp.models.tabtnp import TabTNP
+from dsvnp.models.transformer import Transformer
+from dsvnp.sources.base import Rotation
+from dsvnp.sources.priors.tables import TablePrior, TableSettings
+from dsvnp.training import Adam, Schedule, Settings
+
+MAX_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class PretrainingRecipe:
+    """A network, where its tasks come from, and how it is trained.
+
+    Attributes:
+        name: of the weights.
+        make: makes the network.
+        source: the prior, in batches of several shapes that take turns.
+        learning_rate: of AdamW, reached after the warm-up and held until the decay.
+        warmup: steps.
+        decay: steps over which the rate falls to 0 at the end.
+    """
+
+    name: str
+    make: Callable[[], NeuralProcess]
+    source: Rotation
+    learning_rate: float = 7e-4
+    warmup: int = 2000
+    decay: int = 30_000
+
+    def settings(self, num_steps: int, precision: str = "bf16") -> Settings:
+        """How to train up to a step; more may follow as long as the decay has not begun."""
+        return Settings(
+            num_steps=num_steps,
+            learning_rate=self.learning_rate,
+            optimizer=Adam("adamw", beta2=0.98, weight_decay=0.01, clip_norm=1.0),
+            schedule=Schedule("trapezoid", warmup=self.warmup, decay=self.decay),
+            precision=precision,
+            compile="regions" if precision == "bf16" else None,
+            log_every=500,
+            checkpoint_every=5000,
+        )
+
+
+def tables() -> PretrainingRecipe:
+    """Rows of a table: numbers and classes, up to 32 columns, missing values."""
+    arch = Architecture(
+        dim_x=64,
+        dim_y=MAX_CLASSES,
+        likelihood="number-or-class",
+        num_components=16,
+        sigma_floor=1e-3,
+        sigma_form="exp",
+        decoder=(512,),
+        cells=Transformer(width=128, num_layers=3, num_heads=4, feedforward=256, fused=True),
+        transformer=Transformer(width=256, num_layers=6, num_heads=8, feedforward=512, fused=True),
+        coded_x=True,
+    )
+    shapes = (  # tables per batch, rows, columns: few columns, many columns, many rows
+        TableSettings(batch_size=48, num_rows=256, max_columns=10, refresh_every=32),
+        TableSettings(batch_size=16, num_rows=256, min_columns=4, max_columns=32, refresh_every=64),
+        TableSettings(batch_size=10, num_rows=1024, max_columns=12, min_context=32, refresh_every=64),
+    )
+    return PretrainingRecipe("tables", partial(TabTNP, arch), Rotation(tuple(map(TablePrior, shapes))))
+
+
+RECIPES: dict[str, Callable[[], PretrainingRecipe]] = {"tables": tables}

@@ -1,0 +1,155 @@
+"""Rivals of `benchmarks/tables`, and what a run and its summary write."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import baselines
+import classifiers
+import gaussian_process
+import numpy as np
+import predictives
+import pytest
+import registry
+import regressors
+import run as running
+import summary
+from making import made_table
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+# --- rivals ---
+
+
+def test_gp_likelihood_gradient_and_prediction_are_scikit_learns():
+    rng = np.random.default_rng(0)
+    x, x_test = rng.normal(size=(40, 3)), rng.normal(size=(5, 3))
+    y = np.sin(x[:, 0]) + 0.1 * rng.normal(size=40)
+    theta = np.log([1.3, 0.7, 2.0, 3.0, 0.05])
+    kernel = ConstantKernel(1.3) * Matern([0.7, 2.0, 3.0], nu=2.5) + WhiteKernel(0.05)
+    theirs = GaussianProcessRegressor(kernel, optimizer=None, alpha=gaussian_process.JITTER).fit(x, y)
+    value, gradient = theirs.log_marginal_likelihood(theta, eval_gradient=True)
+    found = gaussian_process.negative_log_likelihood(theta, x, y, np.arange(3))
+    assert -found[0] == pytest.approx(value)
+    np.testing.assert_allclose(-found[1], gradient, rtol=1e-6, atol=1e-8)
+    ours = gaussian_process.fit_gp(x, y, np.arange(3), num_starts=2, max_steps=50, seed=0)
+    assert ours.log_likelihood >= value
+    kernel.theta = np.log([ours.amplitude, *ours.lengths, ours.noise])
+    theirs = GaussianProcessRegressor(kernel, optimizer=None, alpha=gaussian_process.JITTER).fit(x, y)
+    np.testing.assert_allclose(
+        ours.predict(x_test), theirs.predict(x_test, return_std=True), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_gp_columns_of_one_input_share_a_length():
+    rng = np.random.default_rng(0)
+    x, y, theta = rng.normal(size=(20, 3)), rng.normal(size=20), np.log([1.0, 0.8, 2.0, 0.1])
+    _, shared = gaussian_process.negative_log_likelihood(theta, x, y, np.array([0, 1, 1]))
+    _, apart = gaussian_process.negative_log_likelihood(theta[[0, 1, 2, 2, 3]], x, y, np.arange(3))
+    np.testing.assert_allclose(shared, [apart[0], apart[1], apart[2] + apart[3], apart[4]])
+    fitted = gaussian_process.fit_gp(x, y, np.array([4, 7, 7]), 1, 5, 0)
+    assert fitted.lengths[1] == fitted.lengths[2]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    for module in (regressors, classifiers):
+        monkeypatch.setitem(module.FOREST, "trees", 60)
+        monkeypatch.setitem(module.HGB, "most_iterations", 25)
+        monkeypatch.setitem(module.MLP, "networks", 1)
+    monkeypatch.setitem(regressors.HGB, "levels", [0.1, 0.5, 0.9])
+
+
+@pytest.mark.parametrize(("kind", "name"), sorted(baselines.MODELS))
+def test_every_rival_learns(kind, name, small):
+    line = running.measure(registry.model_of(name, kind), made_table(kind), 0)
+    if kind == "regression":
+        assert line["rmse"] < 0.6
+        assert line["nll"] < 1.0
+        assert 0.7 <= line["coverage"] <= 1
+    else:
+        assert line["accuracy"] > 0.7
+        assert line["log_loss"] < 0.8
+
+
+def test_boosted_trees_take_quantiles_where_noise_is_skewed(small):
+    rng = np.random.default_rng(0)
+    x = rng.random((400, 4))
+    noise = rng.exponential(size=400)
+    flat = np.zeros(4, bool)
+    skewed = regressors.hgb(x, (noise * (0.05 + 3 * x[:, 0])), x[:5], flat, seed=0)
+    normal = regressors.hgb(x, rng.normal(size=400), x[:5], flat, seed=0)
+    assert skewed.notes["likelihood"] == "quantiles"
+    assert normal.notes["likelihood"] == "constant"
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="registered already"):
+        registry.register("ridge", "regression")(lambda: None)
+    with pytest.raises(KeyError, match=r"there are .*ridge"):
+        registry.model_of("rigde", "regression")
+
+
+# --- running ---
+
+
+def test_a_run_adds_what_is_missing(tmp_path, monkeypatch):
+    fits = []
+
+    def fit(x, y, x_test, categorical, seed):
+        fits.append(seed)
+        return predictives.Gaussian(np.zeros(len(x_test)), 1.0, {"told": seed})
+
+    model = registry.Model("flat", "regression", fit, {"width": 1})
+    monkeypatch.setattr(running, "load", lambda name: made_table("regression"))
+    out = tmp_path / "deep" / "lines.jsonl"
+    running.run(["made"], [model], "validation", out, [0, 1])
+    out.write_text(
+        out.read_text() + '{"table": "made", "fo'
+    )  # a run that was stopped in the middle of a line
+    running.run(["made"], [model], "validation", out, range(5))
+    assert fits == [0, 1, 2, 3, 4]
+    lines = [json.loads(text) for text in out.read_text().splitlines()]
+    assert [line["fold"] for line in lines] == [0, 1, 2, 3, 4]
+    assert lines[0]["settings"] == {"width": 1}
+    assert lines[3]["notes"] == {"told": 3}
+    assert lines[0]["rmse"] == pytest.approx(1, abs=0.2)  # y is standardised
+
+
+def test_the_test_part_asks_for_the_end(monkeypatch, capsys):
+    options = ["run.py", "--kind", "regression", "--part", "test", "--models", "ridge", "--out", "unused"]
+    monkeypatch.setattr(sys, "argv", options)
+    with pytest.raises(SystemExit):
+        running.main()
+    assert "--final" in capsys.readouterr().err
+
+
+def test_adapters_join_by_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "MODELS", dict(registry.MODELS))
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from registry import register\n@register('mine', 'regression')\ndef fit(*a, seed): ...\n"
+    )
+    registry.import_adapters(file)
+    assert registry.model_of("mine", "regression").name == "mine"
+    with pytest.raises(FileNotFoundError, match="is not a Python file"):
+        registry.import_adapters(tmp_path / "absent.py")
+
+
+def test_summary_ranks_models_on_tables_that_all_have(tmp_path):
+    def line(table, model, fold, value):
+        about = {"kind": "regression", "table": table, "model": model, "fold": fold}
+        return {**about, **dict.fromkeys(["nll", "crps", "rmse", "coverage", "cpu_seconds"], value)}
+
+    values = {("a", "good"): 1.0, ("a", "bad"): 2.0, ("b", "good"): 3.0, ("b", "bad"): 4.0, ("c", "bad"): 0.0}
+    lines = [line(*pair, fold, value) for pair, value in values.items() for fold in range(5)]
+    text, plots = summary.summary(lines, "regression")
+    assert "2 tables" in text[0]  # c lacks a model
+    names, mean_ranks, _ = plots["nll"]
+    assert dict(zip(names, mean_ranks, strict=True)) == {"good": 1.0, "bad": 2.0}
+    assert "| a | 2.000 | 1.000 |" in text
+    summary.save_plot(plots, tmp_path / "plot.svg")
+    assert (tmp_path / "plot.svg").stat().st_size > 1000
+    with pytest.raises(ValueError, match="no regression table"):
+        summary.summary(lines[:3], "regression")
