@@ -75,7 +75,8 @@ def all_recipes() -> dict[str, Recipe]:
         "np": np,
         "attnnp": Recipe("attnnp"),
         "np-iw": np.with_objective(kind="iw", num_global=8),
-        "np-npml": np.with_objective(kind="npml", num_global=16),
+        "np-npml": np.with_objective(kind="npml", num_global=8),
+        "np-gsnn": np.with_objective(kind="gsnn", num_global=4),
         "paper": paper,
         "paper-anneal": replace(paper, ramp=0.5),
         "paper-silent": paper.with_arch(local_start="silent"),
@@ -92,6 +93,7 @@ def all_recipes() -> dict[str, Recipe]:
     for (name, arch), dim in product(inferred.items(), (2, 4, 8)):
         small, named = paper.with_arch(dim_local=dim, **arch), f"local-{name}-{dim}"
         deep, iw = small.with_arch(local_hidden=(128, 128)), {"kind": "iw", "num_local": 8}
+        npml = {"kind": "npml", "num_global": 2, "num_local": 4}
         recipes |= {
             named: small,
             f"{named}-late": replace(small, late=0.25),
@@ -101,7 +103,17 @@ def all_recipes() -> dict[str, Recipe]:
             f"{named}-deep": deep,
             f"{named}-deep-iw": deep.with_objective(**iw),
             f"{named}-deep-late-iw": replace(deep, late=0.25).with_objective(**iw),
-            f"{named}-gsnn": small.with_objective(kind="gsnn", num_local=8),
+            f"{named}-npml": small.with_objective(**npml),
+            f"{named}-npml-8": small.with_objective(kind="npml", num_global=8, num_local=4),
+            f"{named}-npml-deep": deep.with_objective(**npml),
+            f"{named}-npml-priors": small.with_objective(**npml, propose_local=False),
+            f"{named}-gsnn": small.with_objective(kind="gsnn", num_global=2, num_local=4),
+            f"{named}-gsnn-anneal": replace(small, ramp=0.25).with_objective(
+                kind="gsnn", num_global=2, num_local=4
+            ),
+            f"{named}-gsnn-late": replace(small, late=0.25).with_objective(
+                kind="gsnn", num_global=2, num_local=4
+            ),
             f"{named}-si": small.with_objective(kind="si", num_local=8),
             f"{named}-free-bits": small.with_objective(free_bits=0.05),
         }

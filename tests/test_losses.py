@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -67,7 +68,7 @@ def some_task() -> Task:
 
 def some_model(name: str = "dsvnp", **changes: object) -> NeuralProcess:
     torch.manual_seed(0)
-    return make_model(name, ARCH).double()
+    return make_model(name, replace(ARCH, **changes)).double()  # type: ignore[arg-type]
 
 
 # --- the importance-weighted bound ---
@@ -101,6 +102,12 @@ def test_one_draw_of_the_global_latent_has_its_kl_exactly():
         Independent(Normal(*draws.p_global), 1),
     )
     torch.testing.assert_close(importance_weighted_bound(draws, weights), without - 0.4 * kl)
+
+
+def test_one_draw_of_each_latent_is_the_elbo():
+    draws = some_draws(1)
+    one = draws._replace(log_likelihood=draws.log_likelihood[:, :1], z_local=draws.z_local[:, :1])
+    torch.testing.assert_close(importance_weighted_bound(one, Weights()), Bound.of(one).elbo())
 
 
 def linear_gaussian(num_local: int, tasks: int = 4_000) -> tuple[Draws, float]:
@@ -155,9 +162,36 @@ def test_npml_is_a_log_mean_exp_over_draws_from_the_prior(name):
         total += math.log(mean)
     loss, bound = training_loss(Objective(kind="npml", **SEVERAL), None, draws, Weights())
     assert loss.item() == pytest.approx(-total / 21)
-    assert bound.log_likelihood.sum().item() == pytest.approx(total)
+    assert torch.equal(bound.log_likelihood, Bound.of(draws).log_likelihood)
     assert not bound.kl_local.any()
     assert not bound.kl_global.any()
+
+
+def test_a_proposed_local_latent_is_drawn_from_its_posterior_given_z_global_from_the_prior():
+    model, task = some_model(), some_task()
+    noise = model.draw_noise(task, K, S, generator=torch.Generator().manual_seed(3))
+    draws = model.prior_draws(task, noise, propose_local=True)
+    z_task = model.summarise(task, noise)  # draws from p(z_G | C), [K, B, 1, Z]
+    q = model.local_posterior(z_task, task.x_target, task.y_target)
+    z_local = q.mean.unsqueeze(1) + q.scale.unsqueeze(1) * noise["local"]
+    raw = model.decoder(task.x_target, z_task.unsqueeze(1), z_local)
+    torch.testing.assert_close(draws.log_likelihood, model.likelihood.log_prob(raw, task.y_target))
+    torch.testing.assert_close(draws.z_local, z_local)
+    assert draws.q_global is None
+    plain = model.prior_draws(task, noise)
+    assert plain.q_local is None
+
+
+def test_proposing_the_local_latent_estimates_the_same_likelihood():
+    model, task = some_model(local_posterior="ladder"), some_task()
+    with torch.no_grad():
+        model.local_posterior.weight.bias.normal_()  # a q that is not p, and near enough to it
+        noise = model.draw_noise(task, 10, 2_000, generator=torch.Generator().manual_seed(3))
+        by_prior, by_posterior = (
+            importance_weighted(model.prior_draws(task, noise, propose_local=proposed))
+            for proposed in (False, True)
+        )
+    torch.testing.assert_close(by_posterior, by_prior, rtol=0, atol=0.1)
 
 
 @pytest.mark.parametrize("kind", ["iw", "npml", "gsnn"])

@@ -168,8 +168,8 @@ class Objective:
         num_local: draws S of each z_* in training.
         kind: "elbo", "iw", "npml", "gsnn" or "si", see `dsvnp.losses`.
         mix: share of the ELBO in "gsnn".
-        propose_local: "npml" and "gsnn" draw z_* from its posterior, weighed by p/q, and z_G alone from its prior: fewer
-            draws estimate the same likelihood. False draws both from their priors.
+        propose_local: "npml" and "gsnn" draw z_G from its prior and z_* from its posterior, weighed by p/q: an estimate
+            of the same likelihood by fewer draws. False draws z_* from its prior as well.
         late_local: factor of β_local at the start; it falls to 1 by equal ratios over `late_steps`. A large one keeps
             z_* at its prior while z_G learns, so that z_* does not explain what z_G should.
         late_steps: length of that fall; 0 for none.

@@ -184,7 +184,7 @@ def test_a_ladder_may_be_narrower_than_the_bounded_scale_of_a_free_posterior():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"dim_local": 0}, "dim_local must be at least 1, got 0; None is dim_lat"),
+        ({"dim_local": 0}, "dim_local must be at least 1, got 0; None is the model's own"),
         ({"local_hidden": ()}, "local_hidden must hold at least one size, each at least 1, got ()"),
         ({"local_hidden": (4, 0)}, "local_hidden must hold at least one size, each at least 1, got (4, 0)"),
         ({"local_start": "loud"}, "local_start must be 'random' or 'silent', got 'loud'"),

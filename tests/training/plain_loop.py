@@ -52,7 +52,8 @@ def train_plainly(
         task = task_of(fleet, row, step, uniform[:batch].tolist())
         optimizer.zero_grad()
         if of_draws is not None:
-            value = of_draws(model.draws(task, noise), model.prior_draws(task, noise), step)
+            prior = model.prior_draws(task, noise, propose_local=objective.propose_local)
+            value = of_draws(model.draws(task, noise), prior, step)
         else:
             value = loss(model.objective(task, objective.num_global, objective.num_local, noise), step)
         value.backward()

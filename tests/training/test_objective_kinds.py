@@ -41,11 +41,12 @@ def test_a_fleet_equals_its_single_runs(kind):
     [
         of_kind("iw", anneal="linear", anneal_steps=8, beta_local=0.5),
         of_kind("npml"),
+        of_kind("npml", propose_local=False),
         of_kind("gsnn", mix=0.3, beta_global=2.0),
         of_kind("si"),
         of_kind("elbo", free_bits=0.05),
     ],
-    ids=lambda objective: objective.kind,
+    ids=["iw", "npml", "npml-priors", "gsnn", "si", "free-bits"],
 )
 def test_a_run_equals_a_plain_loop(name, objective):
     fleet = make_fleet(name, [3], curves(refresh_every=10), objective=objective)
