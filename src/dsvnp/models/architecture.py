@@ -33,6 +33,7 @@ class Architecture:
         likelihood: "gaussian" (learned σ), "mixture" (of Gaussians, shared by all outputs), "low-rank" (a Gaussian over
             all outputs), "squared-error", "categorical", or "number-or-class" (with `dim_y` classes).
         num_components: components of a "mixture".
+        background: weight of a wide component that bounds what an outlier costs under a "mixture"; 0 for none.
         rank: columns of the covariance factor of a "low-rank" Gaussian.
         embed_x: "none", "mlp", "lenet" or "vgg": how inputs are embedded before anything else.
         embed_x_hidden: hidden sizes of an "mlp" embedding.
@@ -42,8 +43,14 @@ class Architecture:
         dim_laty: size of the embedded y; None reads y as it is.
         encoder: hidden sizes of [x, y] → dim_lat.
         dim_lat: size of representations and of each latent variable.
-        dim_local: size of each local latent z_* of DSVTNP; None is 4.
         decoder: hidden sizes of [x, latents] → y.
+        dim_local: size of each local latent z_*; None is the model's own: dim_lat in DSVNP, the paper's; 4 in DSVTNP.
+        local_hidden: hidden sizes of the local prior and posterior; None is one layer of dim_lat, the paper's.
+        local_start: "random", or "silent": the decoder's weights on z_* start at zero, and DSVNP starts as an NP.
+        local_detach: stop gradients where the local prior and posterior read z_G and the embeddings. KL_L then cannot
+            push z_G to the point where it says nothing.
+        local_posterior: "free" for a network of its own (Eq. 12), or "ladder" for one that corrects the prior, see
+            `LadderPosterior`.
         aggregator: name of the permutation-invariant mean over the context.
         num_heads: heads of AttnNP's cross-attention; 1 is plain dot-product attention.
         self_attention: layers of self-attention among the context before AttnNP's cross-attention (Sec. 2.2).
@@ -76,8 +83,12 @@ class Architecture:
     dim_laty: int | None = None
     encoder: tuple[int, ...] = (32, 32)
     dim_lat: int = 128
-    dim_local: int | None = None
     decoder: tuple[int, ...] = (128,)
+    dim_local: int | None = None
+    local_hidden: tuple[int, ...] | None = None
+    local_start: str = "random"
+    local_detach: bool = False
+    local_posterior: str = "free"
     aggregator: str = "mean"
     num_heads: int = 1
     self_attention: int = 0
@@ -91,6 +102,7 @@ class Architecture:
     posterior: str = "target"
     score_context: bool | None = None
     num_components: int = 20
+    background: float = 0.0
     rank: int = 2
     transformer: Transformer = field(default_factory=Transformer)
     cells: Transformer = field(default_factory=lambda: Transformer(num_layers=2))
@@ -102,8 +114,6 @@ class Architecture:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
-        if self.dim_local is not None and self.dim_local < 1:
-            raise ValueError(f"dim_local must be at least 1, got {self.dim_local}; None is the model's own")
         if self.self_attention < 0:
             raise ValueError(f"self_attention must not be negative, got {self.self_attention}; 0 is none")
         if self.self_attention and not self.attend_self:
@@ -114,6 +124,7 @@ class Architecture:
         for name in ("embed_x_hidden", "encoder", "latent_hidden", "decoder"):
             if any(size < 1 for size in getattr(self, name)):
                 raise ValueError(f"{name} must hold sizes of at least 1, got {getattr(self, name)}")
+        self._check_local()
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
         if self.posterior not in ("target", "context"):
@@ -123,6 +134,24 @@ class Architecture:
                 f"an image embedding needs image=(channels, height, width) whose product is "
                 f"dim_x={self.dim_x}, got {self.image}"
             )
+
+    def _check_local(self) -> None:
+        """Refuse choices of the local latent that do not exist."""
+        if self.dim_local is not None and self.dim_local < 1:
+            raise ValueError(f"dim_local must be at least 1, got {self.dim_local}; None is the model's own")
+        hidden = self.local_hidden
+        if hidden is not None and (not hidden or min(hidden) < 1):
+            raise ValueError(
+                f"local_hidden must hold at least one size, each at least 1, got {hidden}; None is (dim_lat,)"
+            )
+        for name, known in (("local_start", ("random", "silent")), ("local_posterior", ("free", "ladder"))):
+            if (got := getattr(self, name)) not in known:
+                raise ValueError(f"{name} must be {known[0]!r} or {known[1]!r}, got {got!r}")
+
+    @property
+    def local_size(self) -> int:
+        """Size of each local latent, Z of z_*."""
+        return self.dim_lat if self.dim_local is None else self.dim_local
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:
@@ -147,11 +176,13 @@ def make_likelihood(arch: Architecture) -> Likelihood:
     sigma = (arch.sigma_floor, arch.sigma_form)
     kinds: dict[str, Callable[[], Likelihood]] = {
         "gaussian": lambda: Gaussian(arch.dim_y, *sigma),
-        "mixture": lambda: GaussianMixture(arch.dim_y, arch.num_components, *sigma),
+        "mixture": lambda: GaussianMixture(arch.dim_y, arch.num_components, *sigma, arch.background),
         "low-rank": lambda: LowRankGaussian(arch.dim_y, arch.rank, *sigma),
         "squared-error": lambda: FixedGaussian(arch.dim_y),
         "categorical": lambda: Categorical(arch.dim_y),
-        "number-or-class": lambda: NumberOrClass(arch.dim_y, GaussianMixture(1, arch.num_components, *sigma)),
+        "number-or-class": lambda: NumberOrClass(
+            arch.dim_y, GaussianMixture(1, arch.num_components, *sigma, arch.background)
+        ),
     }
     return lookup(arch.likelihood, kinds, "likelihood")()
 

@@ -14,7 +14,7 @@ from dsvnp.sources.base import Rotation
 from dsvnp.sources.priors.tables import TablePrior, TableSettings
 from dsvnp.training import Adam, Schedule, Settings
 
-MAX_CLASSES = 10
+MAX_CLASSES, MAX_COLUMNS = 10, 32
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class PretrainingRecipe:
     name: str
     make: Callable[[], NeuralProcess]
     source: Rotation
-    learning_rate: float = 7e-4
-    warmup: int = 2000
+    learning_rate: float = 3e-4
+    warmup: int = 1000
     decay: int = 30_000
 
     def settings(self, num_steps: int, precision: str = "bf16") -> Settings:
@@ -54,11 +54,12 @@ class PretrainingRecipe:
 def tables() -> PretrainingRecipe:
     """Rows of a table: numbers and classes, up to 32 columns, missing values."""
     arch = Architecture(
-        dim_x=64,
+        dim_x=2 * MAX_COLUMNS,
         dim_y=MAX_CLASSES,
         likelihood="number-or-class",
         num_components=16,
-        sigma_floor=1e-3,
+        background=1e-4,
+        sigma_floor=3e-3,
         sigma_form="exp",
         decoder=(512,),
         cells=Transformer(width=128, num_layers=3, num_heads=4, feedforward=256, fused=True),
@@ -67,7 +68,7 @@ def tables() -> PretrainingRecipe:
     )
     shapes = (  # tables per batch, rows, columns: few columns, many columns, many rows
         TableSettings(batch_size=48, num_rows=256, max_columns=10, refresh_every=32),
-        TableSettings(batch_size=16, num_rows=256, min_columns=4, max_columns=32, refresh_every=64),
+        TableSettings(batch_size=16, num_rows=256, min_columns=4, max_columns=MAX_COLUMNS, refresh_every=64),
         TableSettings(batch_size=10, num_rows=1024, max_columns=12, min_context=32, refresh_every=64),
     )
     return PretrainingRecipe("tables", partial(TabTNP, arch), Rotation(tuple(map(TablePrior, shapes))))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
-from dsvnp.pretrained.recipes import PretrainingRecipe
+from dsvnp.pretrained.recipes import MAX_CLASSES, MAX_COLUMNS, PretrainingRecipe
+from dsvnp.pretrained.validation import RealTable, read_tables, score
 from dsvnp.training import Cluster, Fleet, Interrupted, Reporter, train
 
+VALIDATE_EVERY = 2500  # steps
 MANY = 10**9  # steps: the end is set when the decay is to begin
 
 
@@ -27,6 +33,7 @@ def pretrain(
     precision: str = "bf16",
     seed: int = 0,
     console: Console | None = None,
+    tables: Path | None = None,
 ) -> Fleet:
     """Train a network up to a step or for some minutes, from the newest checkpoint in `out` if there is one.
 
@@ -39,17 +46,35 @@ def pretrain(
         precision: of the arithmetic, see `Settings`.
         seed: of the weights and of the prior.
         console: where progress is shown.
+        tables: real tables that the network is scored on as it trains (`validation`); None for none.
     """
+    console = console or Console()
     cluster = Cluster.from_environment("data")
-    fleet = Fleet(recipe.make, recipe.source, [seed], recipe.settings(num_steps, precision), device, cluster)
-    reporter = Reporter(f"pretrain {recipe.name}", num_steps, out / "log.jsonl", console=console or Console())
+    settings = recipe.settings(num_steps, precision)
+    validation = None
+    if tables is not None:
+        settings = replace(settings, validate_every=VALIDATE_EVERY)
+        validation = partial(
+            _validate, read_tables(tables, MAX_COLUMNS, MAX_CLASSES), out / "validation.jsonl"
+        )
+    fleet = Fleet(recipe.make, recipe.source, [seed], settings, device, cluster)
+    reporter = Reporter(f"pretrain {recipe.name}", num_steps, out / "log.jsonl", console=console)
     with _sitting(minutes) as over:
         try:
-            train(fleet, out / "checkpoints", reporter=reporter)
+            train(fleet, out / "checkpoints", validation, reporter)
         except Interrupted:
             if not over.is_set():
                 raise
     return fleet
+
+
+def _validate(tables: Sequence[RealTable], log: Path, fleet: Fleet) -> Tensor:
+    """Score the network on real tables, write a line, and return the mean."""
+    scores = score(fleet.replica(0), tables)
+    if fleet.cluster.writes:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": fleet.num_steps_taken, **scores}) + "\n")
+    return torch.tensor([scores["both"]])
 
 
 @contextmanager
