@@ -1,4 +1,4 @@
-"""The contract every model meets: `objective(task) -> Bound`, `predict(task, …) -> Predictive`.
+"""The contract every model meets: `objective(task) -> Bound`, `predict(task, …) -> Predictive`, and `functions`.
 
 A model file fills in four hooks:
 
