@@ -33,6 +33,7 @@ from studies.sensors import Y_STD, Sensors, new_sensors
 
 WIDE = {"encoder": (128, 128), "dim_lat": 128, "decoder": (128, 128, 128)}
 FLOOR = 0.01
+MAX_DRAWS = 16384
 
 
 @dataclass(frozen=True)
@@ -156,10 +157,10 @@ def measure(model: NeuralProcess, problem: str, device: str, num_tasks: int) -> 
             task = new_sensors(known, generator, min(100, num_tasks))
             error = (model.predict(task, 256, generator=generator).mean - task.all_points()[0])[:, 20:]
             yield f"rmse_{known}", Y_STD * float(error.square().mean().sqrt())
-            yield f"log_likelihood_{known}", log_likelihood(model, task).mean
+            yield f"log_likelihood_{known}", log_likelihood(model, task, max_draws=MAX_DRAWS).mean
         return
     batches = [known.task for known in PROBLEMS[problem].tasks(num_tasks, generator)]
-    found = log_likelihood(model, batches)
+    found = log_likelihood(model, batches, max_draws=MAX_DRAWS)
     yield from {
         name: getattr(found, name) for name in ("method", "draws", "still", "stderr", "bound")
     }.items()
