@@ -71,7 +71,8 @@ def all_recipes() -> dict[str, Recipe]:
         "np": np,
         "attnnp": Recipe("attnnp"),
         "np-iw": np.with_objective(kind="iw", num_global=8),
-        "np-npml": np.with_objective(kind="npml", num_global=8),
+        "np-npml": np.with_objective(kind="npml", num_global=2),
+        "np-npml-8": np.with_objective(kind="npml", num_global=8),
         "np-gsnn": np.with_objective(kind="gsnn", num_global=4),
         "paper": paper,
         "paper-anneal": replace(paper, ramp=0.5),
@@ -113,7 +114,7 @@ def all_recipes() -> dict[str, Recipe]:
             f"{named}-si": small.with_objective(kind="si", num_local=8),
             f"{named}-free-bits": small.with_objective(free_bits=0.05),
         }
-    return recipes
+    return {**recipes, "default": recipes["local-ladder-detach-4-npml"]}
 
 
 def make_source(problem: str, seeds: list[int], device: str) -> TaskSource | list[TaskSource]:
