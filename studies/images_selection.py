@@ -5,8 +5,8 @@
 
 Trains a model for each cell of a grid below, or of one that is given: a few settings in place of the preset's, on all
 but 5000 training images. It judges those, the same images in shuffled blocks, and noise; never a test image, nor one of
-the sets that models are tested on. Writes a line for each cell as soon as it is finished; run again, it goes on with
-the rest. Among the cells that classify as well as the best, it chooses the one that tells strange images apart best:
+the sets that models are tested on. Writes a line for each cell as soon as it is finished; run again, it does the
+rest. Among the cells that classify as well as the best, it chooses the one that tells strange images apart best:
 shuffled ones, and noise in the range of the images. A first choice went by shuffled images alone, and took networks
 that were sure of noise.
 """
@@ -17,7 +17,8 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -26,10 +27,13 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from dsvnp.models import base_name
-from dsvnp.paper.experiment import Workplace, make_experiment
-from dsvnp.paper.images.experiment import ImagesExperiment, Recipe
-from studies.cells import Cell, finish
+from dsvnp.paper.experiment import Workplace
+from dsvnp.paper.images.experiment import ImageRecipe, ImagesExperiment
+from dsvnp.paper.label import Label
+from dsvnp.paper.settings import make_experiment
+from studies.resume import Entry, Settings, finish
+
+RECIPE_FIELDS = tuple(asdict(ImageRecipe()))
 
 SHORT = {"length": 0.2}  # of the paper's epochs
 START = {"learning_rate": 1e-3, "weight_decay": 0.01, "pad": 2}  # what MNIST's strong recipe was at first
@@ -68,7 +72,7 @@ PLAIN: list[dict[str, Any]] = [
         for decay, share in product((0.01, 0.1, 0.3), (0.1, 0.2))
     ),
 ]
-GRIDS: dict[str, list[Cell]] = {
+GRIDS: dict[str, list[Settings]] = {
     "mnist": [
         *({"domain": "mnist", **SHORT, **cell} for cell in WEIGHTS),
         *(
@@ -82,64 +86,77 @@ GRIDS: dict[str, list[Cell]] = {
 }
 
 
-def select(
-    cells: Sequence[Cell], out: Path, place: Workplace, preset: str = "paper", **settings: Any
-) -> list[dict[str, Any]]:
+def select_images(
+    cells: Sequence[Settings], out: Path, place: Workplace, preset: str = "paper", **settings: Any
+) -> list[Entry]:
     """Train and judge the cells that `out` lacks; return all that it holds.
 
     Args:
-        cells: settings of `ImagesExperiment`, and "model" for another than DSVNP, "seed" for another than 0.
+        cells: settings of the recipe and of `ImagesExperiment`, "recipe" for the strong one, "model" for another than
+            DSVNP, "seed" for another than 0.
         out: a file with a line for each cell.
         place: where to compute, and where data lies; checkpoints go below its folder.
         preset: what the cells change.
         settings: further changes, of all cells.
     """
 
-    def made(cell: Cell) -> ImagesExperiment:
-        own = {name: value for name, value in cell.items() if name not in ("model", "seed")}
-        changes = {"judged_on": "held-out", "models": (cell.get("model", "dsvnp"),), **settings, **own}
-        return make_experiment(ImagesExperiment, preset, **changes)
+    def made(cell: Settings) -> ImagesExperiment:
+        own = {"recipes": cell.get("recipe", "paper"), "models": (cell.get("model", "dsvnp"),)}
+        for name, value in cell.items():
+            if name not in ("model", "seed", "recipe"):
+                own[f"change.{name}" if name in RECIPE_FIELDS else name] = value
+        return make_experiment(
+            ImagesExperiment, preset, **{"portions.judged_on": "held-out"} | settings | own
+        )
 
-    def entry(cell: Cell) -> Cell:
+    def entry(cell: Settings) -> Settings:
         """What is known of a cell before it is judged; its recipe as well, as the recipes may change one day.
 
-        Settings that have their default are left out, so that a new one makes no other cell of a finished one.
+        Settings that have their default are left out: a new one makes no other cell of a finished one.
         """
         experiment = made(cell)
         (label,) = experiment.labels()
-        recipe, usual = experiment.recipe_of(label)._asdict(), Recipe._field_defaults
-        trained = {name: value for name, value in recipe.items() if name not in usual or value != usual[name]}
-        return {"cell": cell, "label": label, "trained": trained}
-
-    def judge(what: Cell) -> Cell:
-        name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
-        folder = place.out / f"cell-{name}"  # of the cell, in whatever list it stands
-        inner = Workplace(folder, place.device, place.console, place.data_dir)
-        unit = made(what["cell"]).run_unit(what["label"], [what["cell"].get("seed", 0)], inner)
-        scores = {
-            f"{m.dataset} {m.metric}": round(m.values[0], 5) for m in unit.measurements if m.split == "test"
+        recipe, usual = asdict(experiment.recipe_of(label)), asdict(ImageRecipe())
+        rest = {name: value for name, value in recipe.items() if value != usual[name]}
+        return {
+            "cell": cell,
+            "label": str(label),
+            "trained": {"learning_rate": recipe["learning_rate"], **rest},
         }
-        return {"scores": scores}
 
-    return finish([entry(cell) for cell in cells], out, judge)
+    def judge(cells: Sequence[Settings]) -> Iterator[Settings]:
+        for what in cells:
+            name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+            # A folder of the cell, in whatever list it stands.
+            inner = replace(place, out=place.out / f"cell-{name}")
+            seeds = [what["cell"].get("seed", 0)]
+            unit = made(what["cell"]).run_unit(Label.parse(what["label"]), seeds, inner)
+            scores = {
+                f"{m.dataset} {m.metric}": round(m.values[0], 5)
+                for m in unit.measurements
+                if m.split == "test"
+            }
+            yield {"scores": scores}
+
+    return finish(([entry(cell)] for cell in cells), out, judge)
 
 
-def choose(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> dict[str, Any]:
+def choose_recipe(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> dict[str, Any]:
     """The DSVNP that tells strange images apart best, of those as accurate as the best within a standard error.
 
     Args:
-        done: what `select` returns, all of one domain; seeds of a recipe are averaged.
+        done: what `select_images` returns, all of one domain; seeds of a recipe are averaged.
         num_images: on which it was judged.
 
     Returns:
         How it was trained, and its mean scores.
     """
-    recipes: dict[tuple[Recipe, str], list[Mapping[str, float]]] = {}
+    recipes: dict[tuple[ImageRecipe, str], list[Mapping[str, float]]] = {}
     for entry in done:
-        if base_name(entry["label"]) == "dsvnp":
+        if Label.parse(entry["label"]).model == "dsvnp":
             # What is no part of a recipe (another network, fewer images) tells cells apart as well.
-            other = {k: v for k, v in entry.get("cell", {}).items() if k not in (*Recipe._fields, "seed")}
-            key = Recipe(**entry["trained"]), json.dumps(other, sort_keys=True)
+            other = {k: v for k, v in entry.get("cell", {}).items() if k not in (*RECIPE_FIELDS, "seed")}
+            key = ImageRecipe(**entry["trained"]), json.dumps(other, sort_keys=True)
             recipes.setdefault(key, []).append(entry["scores"])
     if not recipes:
         raise ValueError(
@@ -147,7 +164,7 @@ def choose(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> dict[st
         )
     means = [
         {
-            "trained": recipe._asdict(),
+            "trained": asdict(recipe),
             "scores": {name: fmean(run[name] for run in runs) for name in runs[0]},
         }
         for (recipe, _), runs in recipes.items()
@@ -177,5 +194,7 @@ if __name__ == "__main__":
     cells = GRIDS[asked] if asked in GRIDS else json.loads(asked)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     console = Console()
-    done = select(cells, out, Workplace(out.with_suffix(""), device, console, data_dir))
-    console.print(choose(done) if any(base_name(entry["label"]) == "dsvnp" for entry in done) else done)
+    done = select_images(cells, out, Workplace(out.with_suffix(""), device, console, data_dir))
+    console.print(
+        choose_recipe(done) if any(Label.parse(entry["label"]).model == "dsvnp" for entry in done) else done
+    )

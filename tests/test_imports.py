@@ -23,6 +23,7 @@ LAYERS = [
         "gaussian",
         "naming",
         "devices",
+        "files",
     },
     APART,
     {"training"},

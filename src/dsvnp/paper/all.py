@@ -1,4 +1,4 @@
-"""All experiments in one go: what can run runs, what lacks data is listed, and a run that stopped goes on."""
+"""All experiments in one go: what can run runs, what lacks data is listed, and a run that stopped is resumed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dsvnp.paper.experiment import Experiment, Workplace, make_experiment
+from dsvnp.paper.experiment import Experiment, Workplace
 from dsvnp.paper.runner import run
+from dsvnp.paper.settings import make_experiment
 from dsvnp.training import CheckpointError
 
 
@@ -64,7 +65,7 @@ def run_all(jobs: Sequence[Job], place: Workplace, resume: bool = False) -> list
     Args:
         jobs: what to run.
         place: where.
-        resume: insist that there is something to go on from.
+        resume: insist that there is something to resume.
     """
     ready = [job for job in jobs if job.missing is None]
     if resume and not any((place.out / job.name / "units.json").is_file() for job in ready):

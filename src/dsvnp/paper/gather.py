@@ -4,7 +4,7 @@
 
 Models or seeds that were run apart (on several machines, or side by side on one GPU; `--set first_seed=2`) leave a
 `units.json` each. This writes their joint `units.json`, `results.json` and figures; with a single RUN it draws its
-figures anew.
+figures again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 from dsvnp.naming import lookup
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper.experiment import Experiment, UnitResult
-from dsvnp.paper.runner import joined, load_units, write_results
+from dsvnp.paper.runner import load_units, write_results
+from dsvnp.paper.settings import joined
 
 
 def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
@@ -31,15 +32,15 @@ def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
     for run in runs:
         for unit in load_units(experiment, run, resume=True):
             for seed in unit.seeds:  # a reference that learns nothing is the same in each run
-                known = units.setdefault((unit.model, seed), unit)
+                known = units.setdefault((str(unit.label), seed), unit)
                 if known.measurements != unit.measurements:
                     raise ValueError(
-                        f"{run} has another {unit.model} with seed {seed}; leave one of them out"
+                        f"{run} has another {unit.label} with seed {seed}; leave one of them out"
                     )
     found = list({id(unit): unit for unit in units.values()}.values())
     # The settings of an old run may lack a model.
-    labels = [*experiment.labels(), *(unit.model for unit in found)]
-    found.sort(key=lambda unit: (labels.index(unit.model), unit.seeds))
+    labels = [str(label) for label in (*experiment.labels(), *(unit.label for unit in found))]
+    found.sort(key=lambda unit: (labels.index(str(unit.label)), unit.seeds))
     out.mkdir(parents=True, exist_ok=True)
     write_results(experiment, found, out)
     return experiment.draw(found, out)
@@ -56,7 +57,7 @@ def joint_experiment(runs: Sequence[Path]) -> Experiment:
 
 
 def main(words: Sequence[str]) -> None:
-    """Run from the command line; an error a user can mend is one line and exit code 2."""
+    """Run from the command line; an error a user can correct is one line and exit code 2."""
     if len(words) < 2 or words[0].startswith("-"):
         print("usage: python -m dsvnp.paper.gather OUT RUN [RUN …]", file=sys.stderr)
         sys.exit(2)

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
+from dsvnp.naming import lookup
 from dsvnp.paper.datasets.locate import DECOMPRESS, DataFile, data_dir, find_data_file, open_data_file
 from dsvnp.paper.datasets.readers import (
     Bytes,
@@ -98,7 +97,7 @@ SARCOS_TRAIN = _file("sarcos/sarcos_inv.mat", _GPML)
 SARCOS_TEST = _file("sarcos/sarcos_inv_test.mat", _GPML)
 SVHN_TEST = _file("svhn/test_32x32.mat", _NETZER)
 # Where a whole file is not at hand, an excerpt stands in: 4044 rows of SARCOS' training file, and the first
-# 10,000 digits of SVHN's test file, cut anew from the full-number images.
+# 10,000 digits of SVHN's test file, cut again from the full-number images.
 SARCOS_EXCERPT = tuple(
     _file(f"sarcos/sarcos_inv_partial_rows_{piece}.csv", f"{_GPML} (as sarcos_inv.mat, which replaces this)")
     for piece in "ab"
@@ -123,7 +122,7 @@ CIFAR10_TEST = (_file("cifar10/test_batch.bin", _KRIZHEVSKY),)
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class DataTable:
     """A multi-output regression data set.
 
     Attributes:
@@ -143,7 +142,7 @@ class Table:
     note: str
 
 
-def load_table(name: str, directory: str | Path | None, *, verify: bool = True) -> Table:
+def load_table(name: str, directory: str | Path | None, *, verify: bool = True) -> DataTable:
     """Loads a regression data set by its name in `TABLES`.
 
     Args:
@@ -151,10 +150,10 @@ def load_table(name: str, directory: str | Path | None, *, verify: bool = True) 
         directory: The data directory; None reads the variable `DSVNP_DATA`.
         verify: False accepts files whose checksum differs from the published one.
     """
-    return _look_up("table", name, TABLES)(data_dir(directory), verify)
+    return lookup(name, TABLES, "table")(data_dir(directory), verify)
 
 
-def _load_sarcos(directory: Path, verify: bool) -> Table:
+def _load_sarcos(directory: Path, verify: bool) -> DataTable:
     read = partial(open_data_file, directory, verify=verify)
     if _use_excerpt(directory, SARCOS_TRAIN, SARCOS_EXCERPT):
         train = [read_csv_matrix(read(file).decode())[1] for file in SARCOS_EXCERPT]
@@ -165,7 +164,7 @@ def _load_sarcos(directory: Path, verify: bool) -> Table:
     # Nearly all of the published test rows are training rows too: drop repeats, or a random split leaks.
     _, first = np.unique(rows, axis=0, return_index=True)
     rows = rows[np.sort(first)]
-    return Table(
+    return DataTable(
         name="sarcos",
         x=rows[:, :21].copy(),
         y=rows[:, 21:].copy(),
@@ -175,9 +174,11 @@ def _load_sarcos(directory: Path, verify: bool) -> Table:
     )
 
 
-def _load_arff(name: str, file: DataFile, dim_x: int, published: int, directory: Path, verify: bool) -> Table:
+def _load_arff(
+    name: str, file: DataFile, dim_x: int, published: int, directory: Path, verify: bool
+) -> DataTable:
     names, rows = read_arff(open_data_file(directory, file, verify=verify).decode())
-    return Table(
+    return DataTable(
         name=name,
         x=rows[:, :dim_x].copy(),
         y=rows[:, dim_x:].copy(),
@@ -188,7 +189,7 @@ def _load_arff(name: str, file: DataFile, dim_x: int, published: int, directory:
 
 
 _load_water_quality = partial(_load_arff, "water-quality", WATER_QUALITY, 16, 1060)
-TABLES: Mapping[str, Callable[[Path, bool], Table]] = {
+TABLES: Mapping[str, Callable[[Path, bool], DataTable]] = {
     "sarcos": _load_sarcos,
     "water-quality": _load_water_quality,
     "wq": _load_water_quality,
@@ -224,8 +225,8 @@ def load_images(name: str, directory: str | Path | None, part: str, *, verify: b
         part: `train` (mnist and cifar10 only) or `test`.
         verify: False accepts files whose checksum differs from the published one.
     """
-    class_names, parts = _look_up("image set", name, IMAGES)
-    images, labels = _look_up(f"part of {name}", part, parts)(data_dir(directory), verify)
+    class_names, parts = lookup(name, IMAGES, "image set")
+    images, labels = lookup(part, parts, f"part of {name}")(data_dir(directory), verify)
     if len(images) != len(labels):
         raise ValueError(
             f"{name}: expected one label per image, got {len(labels)} labels for {len(images)} images; "
@@ -282,16 +283,6 @@ IMAGES: Mapping[str, tuple[tuple[str, ...], Mapping[str, _ImageLoader]]] = {
 }
 
 # ---- both
-
-_Entry = TypeVar("_Entry")
-
-
-def _look_up(kind: str, name: str, entries: Mapping[str, _Entry]) -> _Entry:
-    if name in entries:
-        return entries[name]
-    close = get_close_matches(name.lower(), entries, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"unknown {kind}: expected one of {', '.join(entries)}, got {name!r}{hint}")
 
 
 def _use_excerpt(directory: Path, whole: DataFile, excerpt: tuple[DataFile, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +45,8 @@ DOMAINS = {
 }
 
 
-class Portions(NamedTuple):
+@dataclass(frozen=True)
+class ImagePortions:
     """How much of each set is used, and for what.
 
     Attributes:
@@ -102,7 +104,7 @@ class Sets(NamedTuple):
 
 
 def load_sets(
-    name: str, directory: Path | None, device: torch.device, portions: Portions, verify: bool = True
+    name: str, directory: Path | None, device: torch.device, portions: ImagePortions, verify: bool = True
 ) -> Sets:
     """Read a domain and what is out of it, the same for all models and seeds; CUDA draws other noise than a CPU.
 
@@ -140,7 +142,7 @@ def load_sets(
     return Sets(images, labels, off, by, context, x, y, shown, read.class_names)
 
 
-def read_sets(name: str, directory: Path | None, portions: Portions, verify: bool) -> list[ImageSet]:
+def read_sets(name: str, directory: Path | None, portions: ImagePortions, verify: bool) -> list[ImageSet]:
     """Read a domain's training images and, where they are judged on, the test images of all sets, its own first."""
     others = () if portions.held_out else (name, *lookup(name, DOMAINS, "domain").others)
     return [

@@ -23,6 +23,7 @@ from dsvnp.metrics import (
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.experiment import Measurement
 from dsvnp.paper.images.data import Context, Sets
+from dsvnp.paper.measuring import seeded_predict
 from dsvnp.predictive import CategoricalPredictive, entropy_of, log_mean_exp
 from dsvnp.task import Task
 
@@ -69,7 +70,7 @@ class Judged(NamedTuple):
         return {"entropy": entropy, **split}
 
 
-def judge(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Judged:
+def judge_images(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Judged:
     """Predict the classes of images x [N, pixels], with draws that are the same for each call.
 
     Args:
@@ -79,10 +80,7 @@ def judge(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Ju
         num_draws: draws of the global latent, with one of the local latent each; or of dropout masks.
     """
     task = Task.from_sets(context.x[None], context.y[None], x[None])
-    generator = torch.Generator(x.device).manual_seed(0)
-    made = net.predict(
-        task, num_draws, generator=generator, chunk=chunk_size(net, num_draws, x.device), validate=False
-    )
+    made = seeded_predict(net, task, (num_draws, 1), chunk_size(net, num_draws, x.device))
     assert isinstance(made, CategoricalPredictive)
     draws = CategoricalPredictive(made.log_probs.double())
     return Judged(
@@ -93,7 +91,7 @@ def judge(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Ju
 def chunk_size(net: NeuralProcess, num_draws: int, device: torch.device) -> int:
     """How many images to predict at once, at most 1000, so that masks and noise of a layer have 2 GB, on a CPU 80 MB.
 
-    An image is embedded once for all draws, but by MC-Dropout, which needs each layer once a draw.
+    An image is embedded once for all draws, but by MC-Dropout, which needs each layer once per draw.
     """
     shapes = net.noise_shapes(1, 1, num_draws, 1, shared=True).values()
     largest = max([math.prod(shape) for shape in shapes], default=1)
@@ -130,21 +128,21 @@ def classification(judged: Judged, labels: Tensor) -> dict[str, Tensor]:
     }
 
 
-def measure(
+def measure_images(
     nets: Sequence[NeuralProcess], sets: Sets, num_draws: int, pictured: bool
 ) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
-    """Rows, a value a net, and what the figures are made of.
+    """Rows, one value per net, and what the figures are made of.
 
     Args:
         nets: replicas of one model.
         sets: what to measure on.
-        num_draws: see `judge`.
+        num_draws: see `judge_images`.
         pictured: keep the images that the first net is most and least sure of.
     """
     values: dict[tuple[str, str, str], list[float]] = {}
     extras: dict[str, Any] = {"entropies": GRID.tolist(), "cdf": {}, "reliability": []}
     for net in nets:
-        judged = {name: judge(net, sets.context, x, num_draws) for name, x in sets.x.items()}
+        judged = {name: judge_images(net, sets.context, x, num_draws) for name, x in sets.x.items()}
         for (name, metric), value in scores(judged, sets.y).items():
             values.setdefault((name, metric, "test"), []).append(value)
         for metric, value in from_test_context(net, sets, num_draws).items():
@@ -169,7 +167,7 @@ def from_test_context(net: NeuralProcess, sets: Sets, num_draws: int) -> dict[st
     size = min(len(sets.context.x), len(x) // 2)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(4_000_000)).to(x.device)
     chosen, others = order[:size], order[size:]
-    judged = judge(net, Context(x[chosen], sets.y[chosen, None]), x[others], num_draws)
+    judged = judge_images(net, Context(x[chosen], sets.y[chosen, None]), x[others], num_draws)
     values = {**classification(judged, sets.y[others]), "entropy": judged.entropy.mean()}
     return {metric: float(value) for metric, value in values.items()}
 

@@ -1,9 +1,9 @@
 """Folds of a table: two random halves, ten times, each half once for training and once for the test.
 
 Split 2r + f trains on half f of repeat r. Every model sees the same splits, the same rows held out of the training
-half, and the same context rows at test, so that values of a row of results are paired over models.
+half, and the same context rows at test: values of a row of results are paired over models.
 
-Settings are chosen on *inner* splits (`Portions.judged_on`): a fifth of a training half takes the place of the test
+Settings are chosen on *inner* splits (`RowPortions.judged_on`): a fifth of a training half takes the place of the test
 half, which is not looked at. They too are the same for every model and every choice of settings.
 """
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.naming import lookup
-from dsvnp.paper.datasets.catalogue import Table, load_table
+from dsvnp.paper.datasets.catalogue import DataTable, load_table
 from dsvnp.sources.base import Standardizer
 from dsvnp.task import Task
 
@@ -39,18 +39,19 @@ class Rows(NamedTuple):
         return Rows(self.x[index], self.y[index])
 
 
-class Portions(NamedTuple):
+@dataclass(frozen=True)
+class RowPortions:
     """What the rows of a split are used for.
 
     Attributes:
-        held_out: share of the training half that no model learns from.
+        held_out: share of the training half that no model learns from; σ comes from it.
         num_context: context rows at test.
         judged_on: "test" for the test half; "held-out" for a fifth of the training half, which models then go without
             and no test row is looked at: what settings are chosen on.
     """
 
-    held_out: float
-    num_context: int
+    held_out: float = 0.05
+    num_context: int = 30
     judged_on: str = "test"
 
     @property
@@ -97,7 +98,7 @@ def task_of(context: Rows, targets: Rows) -> Task:
     return Task.from_sets(context.x[None], context.y[None], targets.x[None], targets.y[None])
 
 
-def load_rows(name: str, directory: Path | None, max_rows: int | None, verify: bool) -> Table:
+def load_rows(name: str, directory: Path | None, max_rows: int | None, verify: bool) -> DataTable:
     """Load a table of the experiment; its name says so where it is not the whole.
 
     Args:
@@ -113,7 +114,7 @@ def load_rows(name: str, directory: Path | None, max_rows: int | None, verify: b
         chosen = np.sort(np.random.default_rng(0).permutation(len(x))[:max_rows])
         x, y = x[chosen], y[chosen]
     full = name if len(x) == published else f"{name} ({len(x)} of {published} rows)"
-    return Table(full, x, y, table.x_names, table.y_names, table.note)
+    return DataTable(full, x, y, table.x_names, table.y_names, table.note)
 
 
 @lru_cache(maxsize=1)  # the units of a data set follow each other
@@ -123,7 +124,7 @@ def load_splits(
     max_rows: int | None,
     verify: bool,
     indices: tuple[int, ...],
-    portions: Portions,
+    portions: RowPortions,
     device: torch.device,
 ) -> tuple[str, tuple[Split, ...]]:
     """Load a table and make some of its splits; see `load_rows` and `make_split`.
@@ -136,7 +137,7 @@ def load_splits(
     return full, tuple(make_split(table, index, portions, device) for index in indices)
 
 
-def make_split(table: Table, index: int, portions: Portions, device: torch.device) -> Split:
+def make_split(table: DataTable, index: int, portions: RowPortions, device: torch.device) -> Split:
     """Make one split, in float32.
 
     The replicas of a fleet need training sets of one size: where the table has an odd number of rows, the larger

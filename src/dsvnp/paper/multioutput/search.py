@@ -2,7 +2,7 @@
 
 A metric starts as random weights of the inputs, one of the best of many, and is improved by random changes that are
 kept where they help. Different metrics see different neighbours, which is what makes their average better than any of
-them; so the size of contexts is the one that is best for an average.
+them; the size of contexts is therefore the one that is best for an average.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHANGE = 0.5  # spread of the logarithm of a random change
 MOST_ROWS = 2000  # whose errors are looked at
 
 
-class Search(NamedTuple):
+class ContextSearch(NamedTuple):
     """How to look for contexts.
 
     Attributes:
@@ -39,14 +39,14 @@ class Search(NamedTuple):
     as_good: float
 
 
-class Selection(NamedTuple):
+class Contexts(NamedTuple):
     """Size of the contexts, and metrics [metrics, dim_x]."""
 
     num_context: int
     metrics: Tensor
 
 
-def select(rows: Rows, search: Search, seed: int) -> Selection:
+def choose_contexts(rows: Rows, search: ContextSearch, seed: int) -> Contexts:
     """Choose the size of contexts for an average over random metrics, then metrics for that size.
 
     Args:
@@ -78,7 +78,7 @@ def select(rows: Rows, search: Search, seed: int) -> Selection:
             if (other_value := error(size, other)) < value:
                 kept[i] = (other_value, other)
     metrics = torch.stack([metric for _, metric in kept])
-    return Selection(size, metrics / metrics.square().mean(1, keepdim=True).sqrt())
+    return Contexts(size, metrics / metrics.square().mean(1, keepdim=True).sqrt())
 
 
 def leave_one_out(rows: Rows, asked: Tensor, metric: Tensor, size: int) -> Tensor:

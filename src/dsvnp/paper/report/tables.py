@@ -1,4 +1,4 @@
-"""Tables of a run: ours beside the paper's, a row a model. What they look like is for the pages to say."""
+"""Tables of a run: ours and the paper's, one row per model. The pages decide what they look like."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dsvnp.paper.label import Label
 from dsvnp.paper.report.about import about, is_headline
 from dsvnp.paper.report.numbers import distance, mean_and_spread, needs_median, number, printed, verdict
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.words import goal_of, metric_text, split_text, unit_text
-from dsvnp.plotting.style import text_of
 
 Row = Mapping[str, Any]
-MAX_COLUMNS = 6  # what a screen shows beside each other
+MAX_COLUMNS = 6  # what a screen shows next to each other
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def tables_of(run: Run) -> list[Table]:
     """The tables of a run: one for each metric and unit, and for each data set or split as the paper lays it out."""
     fixed, across = ("dataset", "split") if about(run).table_per == "dataset" else ("split", "dataset")
     if len(_distinct(run.rows, across)) == 1 < len(_distinct(run.rows, fixed)):
-        fixed, across = across, fixed  # one column a table would be a waste
+        fixed, across = across, fixed  # one column per table would be a waste
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in run.rows:
         quantity = f"{row['metric']}/{row['unit']}"
@@ -66,7 +66,7 @@ def tables_of(run: Run) -> list[Table]:
     tables: dict[tuple[str, ...], list[Row]] = {}
     for key, rows in groups.items():
         columns = _distinct(rows, across)
-        # tables of a single column make one together, a column a quantity
+        # tables of a single column make one together, with one column per quantity
         tables.setdefault((*key[1:], *columns) if len(columns) == 1 else key, []).extend(rows)
     several = len(_distinct(run.rows, fixed)) > 1
     return [
@@ -120,7 +120,7 @@ def summary_of(runs: Sequence[Run]) -> Table:
 def title_of(run: Run) -> str:
     """The run's title, with the domain where an experiment has several."""
     domain = run.config.get("domain")
-    return f"{about(run).title}: {split_text(str(domain))}" if domain else about(run).title
+    return f"{about(run).title}: {split_text(about(run), str(domain))}" if domain else about(run).title
 
 
 def seeds_text(run: Run) -> str:
@@ -130,7 +130,7 @@ def seeds_text(run: Run) -> str:
 
 
 def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) -> Table:
-    """One table: a row a model, a column for each value of `across`.
+    """One table: one row per model, one column for each value of `across`.
 
     Args:
         run: where the rows come from.
@@ -139,7 +139,7 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
         shown: the data set or split that the table is about; nothing where the run has a single one.
         word: a first word that all columns share, for the title.
     """
-    columns, models = _distinct(rows, across), _distinct(rows, "model")
+    words, columns, models = about(run), _distinct(rows, across), _distinct(rows, "model")
     seeds = max(len(row["seeds"]) for row in rows)
     cells = {(row["model"], row[across]): _cell(row, run, seeds) for row in rows}
     for column in columns:
@@ -149,12 +149,12 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
     if across == "quantity":
         first = {row[across]: row for row in reversed(rows)}
         headers = [_quantity_text(first[column], run) for column in columns]
-        what, goal = [split_text(rows[0]["dataset"])], ""
+        what, goal = [split_text(words, rows[0]["dataset"])], ""
     else:
-        headers = [split_text(column.removeprefix(f"{word}-")) for column in columns]
-        what = [split_text(word), *_metric_names(rows[0])]
+        headers = [split_text(words, column.removeprefix(f"{word}-")) for column in columns]
+        what = [split_text(words, word), *_metric_names(rows[0], run)]
         goal = _goal_text({goal_of(row, run) for row in rows})
-    title = ", ".join(filter(None, [split_text(shown), *what]))
+    title = ", ".join(filter(None, [split_text(words, shown), *what]))
     return Table(
         title[:1].upper() + title[1:],
         f"{goal}{_repeats(seeds, run)}.",
@@ -164,16 +164,16 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
     )
 
 
-def _metric_names(row: Row) -> list[str]:
+def _metric_names(row: Row, run: Run) -> list[str]:
     """A row's metric, and its unit where it has one, in words."""
-    return list(filter(None, [metric_text(row["metric"]), unit_text(row["unit"])]))
+    return list(filter(None, [metric_text(about(run), row["metric"]), unit_text(row["unit"])]))
 
 
 def _quantity_text(row: Row, run: Run) -> str:
     """A metric and its unit as the name of a column, with what is good."""
     goal = goal_of(row, run)
     good = f" ({goal} is better)" if isinstance(goal, str) else ""
-    return ", ".join(_metric_names(row)) + good
+    return ", ".join(_metric_names(row, run)) + good
 
 
 def _cell(row: Row, run: Run, seeds: int) -> Cell:
@@ -227,4 +227,4 @@ def _distinct(rows: Iterable[Row], key: str) -> list[str]:
 
 def label_text(table: Table, label: str) -> str:
     """What a reader calls a row."""
-    return text_of(label) if table.models else label
+    return Label.parse(label).look.text if table.models else label

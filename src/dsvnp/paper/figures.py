@@ -1,0 +1,72 @@
+"""Figures that several experiments share: lines with all seeds of a model, and the course of training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dsvnp.paper.experiment import UnitResult
+from dsvnp.plotting.figures import Line, Plot, lines_figure
+from dsvnp.plotting.style import Look
+
+TERMS = {"log_likelihood": "log-likelihood", "kl_global": "KL_G", "kl_local": "KL_L"}
+LOSS = "cross-entropy"
+Rows = Sequence[Sequence[float | None]]
+
+
+def lines_of(
+    units: Sequence[UnitResult], x: Callable[[Any], Sequence[float]], y: Callable[[Any], Rows]
+) -> dict[Look, Line]:
+    """One line per model with all its seeds.
+
+    Args:
+        units: what was run.
+        x: takes the places of the values out of a unit's extras.
+        y: takes the values out of a unit's extras, one row per seed; no rows leave the model out.
+    """
+    lines: dict[Look, Line] = {}
+    for unit in units:
+        if rows := filled(y(unit.extras)):
+            before = lines.get(unit.label.look, Line(x(unit.extras), []))
+            lines[unit.label.look] = Line(before.x, [*before.y, *rows])
+    return lines
+
+
+def filled(rows: Rows) -> list[list[float]]:
+    """Put NaN where JSON holds null."""
+    return [[math.nan if value is None else value for value in row] for row in rows]
+
+
+def training_figure(
+    units: Sequence[UnitResult], path: Path, unit: str = "nats/point", loss: bool = False
+) -> Path:
+    """Draw each term of the bound, all seeds of a model together; a model that lacks a divergence is not in its plot.
+
+    KL_L is on a logarithmic axis: it spans decades, and a latent that is hardly used is not one that is not used.
+
+    Args:
+        units: what was run; `extras["training"]` is what `training_log` gave.
+        path: where to save.
+        unit: of the terms.
+        loss: draw the likelihood of classes as what it lacks to 0, on a logarithmic axis.
+    """
+    plots = []
+    for term, title in (TERMS | {"log_likelihood": LOSS} if loss else TERMS).items():
+        lines = lines_of(units, lambda e: e["training"]["step"], _course(term, -1 if title == LOSS else 1))
+        if lines:
+            log = "y" if title in (LOSS, TERMS["kl_local"]) else ""
+            plots.append(Plot(title, "step", unit, lines, log=log))
+    return lines_figure(plots, path)
+
+
+def _course(term: str, sign: int) -> Callable[[Any], Rows]:
+    """Takes a term's course out of a unit's extras; none where it is zero throughout."""
+
+    def rows(extras: Any) -> Rows:
+        seeds = filled(list(zip(*extras["training"][term], strict=True)))
+        used = any(value != 0 for seed in seeds for value in seed if not math.isnan(value))
+        return [[sign * value for value in seed] for seed in seeds] if used else []
+
+    return rows
