@@ -20,7 +20,7 @@ def unit(model: str, seeds: tuple[int, ...], likelihood: float | None, local: fl
 def test_all_seeds_are_drawn_and_a_divergence_that_is_not_there_is_not(tmp_path, monkeypatch):
     drawn = {}
 
-    def catch(plots, path):
+    def catch(plots, path, bands):
         drawn.update({plot.title: plot for plot in plots})
         return path
 
@@ -37,7 +37,7 @@ def test_all_seeds_are_drawn_and_a_divergence_that_is_not_there_is_not(tmp_path,
 
 def test_a_seed_that_stopped_leaves_a_gap(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(module, "lines_figure", lambda plots, path: drawn.extend(plots))
+    monkeypatch.setattr(module, "lines_figure", lambda plots, path, bands: drawn.extend(plots))
     run = unit("nn", (0,), -2.0, 0.0)
     run.extras["training"]["log_likelihood"][1] = [None]
     training_figure([run], tmp_path / "training.svg")
@@ -48,7 +48,7 @@ def test_a_seed_that_stopped_leaves_a_gap(tmp_path, monkeypatch):
 
 def test_the_likelihood_of_classes_may_be_drawn_as_a_loss(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(module, "lines_figure", lambda plots, path: drawn.extend(plots))
+    monkeypatch.setattr(module, "lines_figure", lambda plots, path, bands: drawn.extend(plots))
     training_figure([unit("dsvnp", (0,), -2.0, 0.5)], tmp_path / "training.svg", loss=True)
     assert [(plot.title, plot.log) for plot in drawn] == [("cross-entropy", "y"), ("KL_L", "y")]
     assert [plot.lines[DSVNP].y for plot in drawn] == [[[2.0, 2.0]], [[0.5, 0.5]]]

@@ -58,7 +58,7 @@ def training_figure(
         if lines:
             log = "y" if title in (LOSS, TERMS["kl_local"]) else ""
             plots.append(Plot(title, "step", unit, lines, log=log))
-    return lines_figure(plots, path)
+    return lines_figure(plots, path, bands=not loss)  # losses of seeds differ by decades
 
 
 def _course(term: str, sign: int) -> Callable[[Any], Rows]:

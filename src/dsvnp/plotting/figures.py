@@ -145,14 +145,14 @@ class Plot(NamedTuple):
     log: str = ""
 
 
-def draw_plot(axes: Axes, plot: Plot, bands: bool = True) -> None:
-    """Draw the mean over seeds, if asked in a band from the lowest to the highest; variants are dashed.
+def draw_plot(axes: Axes, plot: Plot, bands: bool = True, dashes: bool = True) -> None:
+    """Draw the mean over seeds, if asked in a band from the lowest to the highest, and variants dashed.
 
     Unlike a standard deviation, that band leaves neither [0, 1] nor a logarithmic axis.
     """
     for look, line in plot.lines.items():
         y = torch.tensor(line.y, dtype=torch.float64)
-        style = "--" if look.dashed else "-"
+        style = "--" if look.dashed and dashes else "-"
         axes.plot(line.x, y.mean(0), style, color=look.colour, linewidth=1.5, label=look.text)
         if bands:
             axes.fill_between(line.x, y.amin(0), y.amax(0), color=look.colour, alpha=0.2, linewidth=0)
@@ -169,7 +169,7 @@ def make_log_x(axes: Axes) -> None:
     """Make x logarithmic, with plain numbers at 1, 2 and 5, or at powers of ten where those would be too many."""
     axes.set_xscale("log")
     left, right = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if right < 100 * left else (1,)))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if right < 200 * left else (1,)))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -202,6 +202,7 @@ def lines_figure(
     """
     columns = columns or len(plots)
     rows = -(-len(plots) // columns)
+    dashed = [look.dashed for plot in plots for look in plot.lines]  # variants alone need no dashes
     with house_style():
         figure = Figure(figsize=(3.8 * columns, 3 * rows), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -210,7 +211,7 @@ def lines_figure(
         for axes, plot in zip(grid, plots, strict=False):
             if diagonal:
                 axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
-            draw_plot(axes, plot, bands)
+            draw_plot(axes, plot, bands, dashes=not all(dashed))
         add_legend(figure)
         return save(figure, path)
 

@@ -14,7 +14,7 @@ from dsvnp.paper.experiment import UnitResult
 from dsvnp.paper.figures import lines_of
 from dsvnp.paper.images.measures import unpack
 from dsvnp.plotting.figures import Line, Plot, lines_figure
-from dsvnp.plotting.style import INK, Look, house_style, save
+from dsvnp.plotting.style import INK, Look, house_style, look_of, save
 
 FEW = 10
 SURE = {"most": "most sure of", "least": "least sure of"}
@@ -45,15 +45,15 @@ def reliability_figure(groups: Mapping[str, Sequence[UnitResult]], path: Path) -
 def _reliability(units: Sequence[UnitResult]) -> dict[Look, Line]:
     """One line per model, the images of all seeds together; a bin with few of them says nothing."""
     lines = {}
-    for look in dict.fromkeys(unit.label.look for unit in units):
-        seeds = [bins for unit in units if unit.label.look == look for bins in unit.extras["reliability"]]
+    for model in dict.fromkeys(unit.label.model for unit in units):
+        seeds = [bins for unit in units if unit.label.model == model for bins in unit.extras["reliability"]]
         total = {name: torch.tensor([bins[name] for bins in seeds]).double().sum(0) for name in seeds[0]}
         number = total["num_points"]
         filled = number >= min(FEW, int(number.max()))
         confidence, accuracy = (
             (total[name] / number)[filled].tolist() for name in ("confidence", "accuracy")
         )
-        lines[look] = Line(confidence, [accuracy])
+        lines[look_of(model)] = Line(confidence, [accuracy])
     return lines
 
 

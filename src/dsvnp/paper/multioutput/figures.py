@@ -31,7 +31,7 @@ def errors_figure(units: Sequence[UnitResult], path: Path) -> Path:
     tables = by_dataset(units)
     with house_style():
         rows = max(len({unit.label for unit in each}) for each in tables.values())
-        figure = Figure(figsize=(3.4 * len(tables), 1.2 + 0.22 * rows), layout="constrained")
+        figure = Figure(figsize=(3.9 * len(tables), 1.2 + 0.22 * rows), layout="constrained")
         grid = figure.subplots(1, len(tables), squeeze=False)[0]
         for axes, (dataset, each) in zip(grid, tables.items(), strict=True):
             _draw_errors(axes, each)
@@ -53,7 +53,7 @@ def calibration_figure(units: Sequence[UnitResult], path: Path) -> Path:
         )
         for dataset, each in by_dataset(drawn).items()
     ]
-    return lines_figure(plots, path, diagonal=True) if plots else path
+    return lines_figure(plots, path, diagonal=True, bands=False) if plots else path
 
 
 def values_of(units: Sequence[UnitResult], look: Look, split: str) -> torch.Tensor:
