@@ -6,8 +6,6 @@ Trains DSVNP for a grid, all β_local and seeds of a cell as one fleet, and NP f
 error on held-out training trajectories, for each fleet as soon as it is finished. Run again, it does the rest.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -35,27 +33,20 @@ from studies.resume import Entry, Settings, finish
 
 @dataclass(frozen=True)
 class CartGrid:
-    """The grid.
+    """The grid."""
 
-    Attributes:
-        betas: values of β_local, of one fleet.
-        anneal_steps: steps over which the divergences' weights rise from 0; NP is trained without.
-        train_draws: pairs of draws in training, of z_G and of each z_*; NP uses the first number.
-        dims_lat: sizes of representations and latents.
-        test_draws: pairs of draws in prediction, tried on each trained model.
-        seeds: of each; the same noise for all β_local.
-        num_steps: of training.
-        hold_out: "environments" learns from carts of 0.3 and 0.7 kg and is measured on those of 0.5 kg, as unseen as
-            the test's; "trajectories" learns from all six and is measured on trajectories held out of them.
-    """
-
-    betas: tuple[float, ...] = (0.1, 1.0, 5.0, 20.0, 100.0, 1000.0)
+    betas: tuple[float, ...] = (0.1, 1.0, 5.0, 20.0, 100.0, 1000.0)  # values of β_local, of one fleet
+    # steps over which the divergences' weights rise from 0; NP is trained without
     anneal_steps: tuple[int, ...] = (0,)
+    # pairs of draws in training, of z_G and of each z_*; NP uses the first number
     train_draws: tuple[DrawCounts, ...] = ((1, 1), (1, 4), (4, 1), (4, 4))
-    dims_lat: tuple[int, ...] = (32, 64)
+    dims_lat: tuple[int, ...] = (32, 64)  # sizes of representations and latents
+    # pairs of draws in prediction, tried on each trained model
     test_draws: tuple[DrawCounts, ...] = ((32, 1), (32, 8))
-    seeds: tuple[int, ...] = (0, 1)
-    num_steps: int = CartPoleExperiment.num_steps
+    seeds: tuple[int, ...] = (0, 1)  # of each; the same noise for all β_local
+    num_steps: int = CartPoleExperiment.num_steps  # of training
+    # "environments" learns from carts of 0.3 and 0.7 kg and is measured on those of 0.5 kg, as unseen as the test's;
+    # "trajectories" learns from all six and is measured on trajectories held out of them
     hold_out: str = "environments"
 
     def fleets(self, settings: Settings) -> Iterator[list[Settings]]:

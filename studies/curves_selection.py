@@ -8,8 +8,6 @@ Trains each fleet of a list, one replica for each learning rate and β_local, an
 functions as soon as it is finished. Run again, it does the rest.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -34,21 +32,13 @@ from studies.resume import Entry, Settings, finish
 
 @dataclass(frozen=True)
 class CurveFleet:
-    """One fleet.
+    """One fleet."""
 
-    Attributes:
-        model: name of the model.
-        learning_rates: one replica each, for each β_local.
-        betas: values of β_local.
-        num_steps: of training.
-        choices: what differs from the wider recipe, see `CurveRecipe`.
-    """
-
-    model: str
-    learning_rates: tuple[float, ...] = (1e-3,)
-    betas: tuple[float, ...] = (100.0,)
-    num_steps: int = 60_000
-    choices: dict[str, Any] = field(default_factory=dict)
+    model: str  # name of the model
+    learning_rates: tuple[float, ...] = (1e-3,)  # one replica each, for each β_local
+    betas: tuple[float, ...] = (100.0,)  # values of β_local
+    num_steps: int = 60_000  # of training
+    choices: dict[str, Any] = field(default_factory=dict)  # what differs from the wider recipe
 
     def cells(self, settings: Settings) -> list[Settings]:
         """One cell per replica."""

@@ -11,8 +11,6 @@ shuffled ones, and noise in the range of the images. A first choice went by shuf
 that were sure of noise.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -30,6 +28,7 @@ from rich.console import Console
 from dsvnp.paper.experiment import Workplace
 from dsvnp.paper.images.experiment import ImageRecipe, ImagesExperiment
 from dsvnp.paper.label import Label
+from dsvnp.paper.rows import grouped
 from dsvnp.paper.settings import make_experiment
 from studies.resume import Entry, Settings, finish
 
@@ -91,13 +90,8 @@ def select_images(
 ) -> list[Entry]:
     """Train and judge the cells that `out` lacks; return all that it holds.
 
-    Args:
-        cells: settings of the recipe and of `ImagesExperiment`, "recipe" for the strong one, "model" for another than
-            DSVNP, "seed" for another than 0.
-        out: a file with a line for each cell.
-        place: where to compute, and where data lies; checkpoints go below its folder.
-        preset: what the cells change.
-        settings: further changes, of all cells.
+    A cell holds settings of the recipe and of the experiment, "recipe" for the strong one, "model" for another than
+    DSVNP and "seed" for another than 0; `settings` are further changes of the preset, in all cells.
     """
 
     def made(cell: Settings) -> ImagesExperiment:
@@ -105,9 +99,8 @@ def select_images(
         for name, value in cell.items():
             if name not in ("model", "seed", "recipe"):
                 own[f"change.{name}" if name in RECIPE_FIELDS else name] = value
-        return make_experiment(
-            ImagesExperiment, preset, **{"portions.judged_on": "held-out"} | settings | own
-        )
+        changes = {"portions.judged_on": "held-out", **settings, **own}
+        return make_experiment(ImagesExperiment, preset, **changes)
 
     def entry(cell: Settings) -> Settings:
         """What is known of a cell before it is judged; its recipe as well, as the recipes may change one day.
@@ -118,11 +111,8 @@ def select_images(
         (label,) = experiment.labels()
         recipe, usual = asdict(experiment.recipe_of(label)), asdict(ImageRecipe())
         rest = {name: value for name, value in recipe.items() if value != usual[name]}
-        return {
-            "cell": cell,
-            "label": str(label),
-            "trained": {"learning_rate": recipe["learning_rate"], **rest},
-        }
+        trained = {"learning_rate": recipe["learning_rate"], **rest}
+        return {"cell": cell, "label": str(label), "trained": trained}
 
     def judge(cells: Sequence[Settings]) -> Iterator[Settings]:
         for what in cells:
@@ -131,12 +121,8 @@ def select_images(
             inner = replace(place, out=place.out / f"cell-{name}")
             seeds = [what["cell"].get("seed", 0)]
             unit = made(what["cell"]).run_unit(Label.parse(what["label"]), seeds, inner)
-            scores = {
-                f"{m.dataset} {m.metric}": round(m.values[0], 5)
-                for m in unit.measurements
-                if m.split == "test"
-            }
-            yield {"scores": scores}
+            tested = [m for m in unit.measurements if m.split == "test"]
+            yield {"scores": {f"{m.dataset} {m.metric}": round(m.values[0], 5) for m in tested}}
 
     return finish(([entry(cell)] for cell in cells), out, judge)
 
@@ -144,20 +130,15 @@ def select_images(
 def choose_recipe(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> dict[str, Any]:
     """The DSVNP that tells strange images apart best, of those as accurate as the best within a standard error.
 
-    Args:
-        done: what `select_images` returns, all of one domain; seeds of a recipe are averaged.
-        num_images: on which it was judged.
-
-    Returns:
-        How it was trained, and its mean scores.
+    Of entries of one domain; seeds of a recipe are averaged. Returns how it was trained, and its mean scores.
     """
-    recipes: dict[tuple[ImageRecipe, str], list[Mapping[str, float]]] = {}
-    for entry in done:
-        if Label.parse(entry["label"]).model == "dsvnp":
-            # What is no part of a recipe (another network, fewer images) tells cells apart as well.
-            other = {k: v for k, v in entry.get("cell", {}).items() if k not in (*RECIPE_FIELDS, "seed")}
-            key = ImageRecipe(**entry["trained"]), json.dumps(other, sort_keys=True)
-            recipes.setdefault(key, []).append(entry["scores"])
+
+    def identity(entry: Settings) -> tuple[ImageRecipe, str]:
+        # What is no part of a recipe (another network, fewer images) tells cells apart as well.
+        other = {k: v for k, v in entry.get("cell", {}).items() if k not in (*RECIPE_FIELDS, "seed")}
+        return ImageRecipe(**entry["trained"]), json.dumps(other, sort_keys=True)
+
+    recipes = grouped(filter(is_dsvnp, done), identity)
     if not recipes:
         raise ValueError(
             "no cell is a DSVNP, and the recipe is chosen for it; add one, or read the lines themselves"
@@ -165,7 +146,7 @@ def choose_recipe(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> 
     means = [
         {
             "trained": asdict(recipe),
-            "scores": {name: fmean(run[name] for run in runs) for name in runs[0]},
+            "scores": {name: fmean(e["scores"][name] for e in runs) for name in runs[0]["scores"]},
         }
         for (recipe, _), runs in recipes.items()
     ]
@@ -173,6 +154,11 @@ def choose_recipe(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> 
     margin = math.sqrt(best * (1 - best) / num_images)
     good = [entry for entry in means if _accuracy(entry["scores"]) >= best - margin]
     return max(good, key=lambda entry: _detection(entry["scores"]))
+
+
+def is_dsvnp(entry: Settings) -> bool:
+    """Whether an entry is of the model that the recipe is chosen for."""
+    return Label.parse(entry["label"]).model == "dsvnp"
 
 
 def _accuracy(scores: Mapping[str, float]) -> float:
@@ -195,6 +181,4 @@ if __name__ == "__main__":
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     console = Console()
     done = select_images(cells, out, Workplace(out.with_suffix(""), device, console, data_dir))
-    console.print(
-        choose_recipe(done) if any(Label.parse(entry["label"]).model == "dsvnp" for entry in done) else done
-    )
+    console.print(choose_recipe(done) if any(map(is_dsvnp, done)) else done)

@@ -13,8 +13,6 @@ the rest. Then it prints a table for each data set, and chooses one cell for all
 The grid changes one thing at a time. What helps alone is to be tried together: give such cells with the same OUT.jsonl.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics
@@ -22,6 +20,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -33,6 +32,7 @@ from rich.table import Table
 from dsvnp.paper.experiment import Workplace
 from dsvnp.paper.label import Label
 from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
+from dsvnp.paper.rows import grouped
 from dsvnp.paper.settings import as_json, make_experiment
 from studies.resume import Entry, Settings, finish
 
@@ -56,21 +56,13 @@ SCORES = {"mse": "standard", "nll": "nats/point", "coverage-90": "share"}  # and
 
 
 class Trial(NamedTuple):
-    """What a choice is made on.
+    """What a choice is made on."""
 
-    Attributes:
-        datasets: which tables.
-        splits: of whose training halves a part is judged.
-        common: changes of `Strong` in all cells, to make them cheaper.
-        preset: whose settings are changed.
-        verify: check the sums of the files.
-    """
-
-    datasets: Sequence[str] = ("sarcos", "wq", "scm20d")
-    splits: Sequence[int] = tuple(range(20))
-    common: Mapping[str, Any] = {}
-    preset: str = "paper"
-    verify: bool = True
+    datasets: Sequence[str] = ("sarcos", "wq", "scm20d")  # which tables
+    splits: Sequence[int] = tuple(range(20))  # of whose training halves a part is judged
+    common: Mapping[str, Any] = {}  # changes of `Strong` in all cells, to make them cheaper
+    preset: str = "paper"  # whose settings are changed
+    verify: bool = True  # check the sums of the files
 
     def experiment(self, cell: Settings) -> MultiOutputExperiment:
         """The preset with the changes of a cell, judged on training rows."""
@@ -86,14 +78,7 @@ class Trial(NamedTuple):
 
 
 def judge_cells(cells: Sequence[Settings], out: Path, place: Workplace, trial: Trial) -> list[Entry]:
-    """Train and judge the cells that `out` lacks; return all that it holds of the trial, the first cell first.
-
-    Args:
-        cells: changes of `Strong`, and "model" for another than DSVNP.
-        out: a file with a line for each cell on each data set.
-        place: where to compute, and where data lies; its folder stays empty.
-        trial: what they are judged on.
-    """
+    """Train and judge the cells that `out` lacks; return all that it holds of the trial, the first cell first."""
     asked = [trial.entry(dataset, cell) for dataset in trial.datasets for cell in cells]
     done = finish(
         ([what] for what in asked), out, lambda whats: [judge_cell(what, place, trial) for what in whats]
@@ -120,19 +105,12 @@ def judge_cell(what: Settings, place: Workplace, trial: Trial) -> Entry:
 
 
 class Compared(NamedTuple):
-    """A cell against the first one on the same inner splits.
+    """A cell against the first one on the same inner splits."""
 
-    Attributes:
-        cell: what it changes.
-        mse: mean squared error in unit variance.
-        change: by how much that is above the first's, as a share of the first's.
-        error: standard error of `change`, as if splits were independent; NaN for a single one.
-    """
-
-    cell: Settings
-    mse: float
-    change: float
-    error: float
+    cell: Settings  # what it changes
+    mse: float  # mean squared error in unit variance
+    change: float  # by how much that is above the first's, as a share of the first's
+    error: float  # standard error of `change`, as if splits were independent; NaN for a single one
 
 
 def compare(done: Sequence[Entry]) -> list[Compared]:
@@ -148,28 +126,14 @@ def compare(done: Sequence[Entry]) -> list[Compared]:
     return rows
 
 
-def entries_by_dataset(done: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """Entries by data set, in their order."""
-    out: dict[str, list[Entry]] = {}
-    for entry in done:
-        out.setdefault(entry["dataset"], []).append(entry)
-    return out
-
-
 def choose_cell(done: Sequence[Entry], margin: float = 2.0) -> Compared:
     """One cell for all data sets: the one with the lowest relative error, on average over data sets.
 
-    It is the first one unless another is lower by more than a margin. Passed over are cells of another model
-    than the first's, and those that were not judged on every data set.
-
-    Args:
-        done: what `judge_cells` returns.
-        margin: in standard errors; of a dozen cells that change nothing, one or another is lower by more than one.
-
-    Returns:
-        The cell, with averages over data sets in place of its values.
+    It is the first one unless another is lower by more than a margin in standard errors: of a dozen cells that change
+    nothing, one or another is lower by more than one. Passed over are cells of another model than the first's, and
+    those that were not judged on every data set. Averages over data sets take the place of a cell's values.
     """
-    tables = [compare(entries) for entries in entries_by_dataset(done).values()]
+    tables = [compare(entries) for entries in grouped(done, itemgetter("dataset")).values()]
     averaged = []
     for cell in (row.cell for row in tables[0]):
         found = [row for table in tables for row in table if row.cell == cell]
@@ -186,7 +150,7 @@ def choose_cell(done: Sequence[Entry], margin: float = 2.0) -> Compared:
 
 def show(done: Sequence[Entry], console: Console) -> None:
     """Print a table for each data set, then the choice."""
-    for dataset, entries in entries_by_dataset(done).items():
+    for dataset, entries in grouped(done, itemgetter("dataset")).items():
         table = Table(
             "cell", "MSE", "change, %", "NLL", "coverage", "seconds", title=f"{dataset}, inner splits"
         )

@@ -5,8 +5,6 @@ A block begins with `<!-- dsvnp report FOLDER: NAME -->`, where FOLDER lies next
 `dsvnp report results`.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Callable, Mapping
@@ -35,23 +33,14 @@ MODELS = ("nn", "mc-dropout", "cnp", "np", "attnnp", "dsvnp")
 
 
 class ReadmeLine(NamedTuple):
-    """One line of the table of results, as an experiment's `words.toml` names it.
+    """One line of the table of results, as an experiment's `words.toml` names it."""
 
-    Attributes:
-        title: what it shows.
-        dataset: whose rows; a note after it, in brackets, is left aside.
-        metric: of them.
-        split: of them.
-        unit: of them; None for any.
-        variant: of the models: "", "wide", "strong".
-    """
-
-    title: str
-    dataset: str
-    metric: str
-    split: str
-    unit: str | None = None
-    variant: str = ""
+    title: str  # what it shows
+    dataset: str  # whose rows; a note after it, in brackets, is left aside
+    metric: str  # of them
+    split: str  # of them
+    unit: str | None = None  # of them; None for any
+    variant: str = ""  # of the models: "", "wide", "strong"
 
 
 def update_readme(readme: Path, report: Report) -> bool:

@@ -1,7 +1,5 @@
 """Resuming a selection: each cell is run once, and what came of it is a line of a file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,12 +15,10 @@ Entry = dict[str, Any]
 def finish(
     fleets: Iterable[Sequence[Settings]], out: Path, run: Callable[[Sequence[Settings]], Iterable[Settings]]
 ) -> list[Entry]:
-    """Run the cells that a file lacks and write a line for each as soon as it is finished; return all that it holds.
+    """Run the cells that a file lacks, those of a fleet together, and write a line for each; return all that it holds.
 
-    Args:
-        fleets: cells to run, those of one fleet together; an entry of the file that holds all of a cell is that cell's.
-        out: the file, one line of JSON per cell.
-        run: runs some cells of a fleet and returns what came of each, which is written with the cell.
+    An entry of the file that holds all of a cell is that cell's. What `run` returns is written with the cells, as soon
+    as their fleet is finished.
     """
     done = _read(out) if out.is_file() else []
     for cells in fleets:

@@ -1,7 +1,5 @@
 """Figures that several experiments share: lines with all seeds of a model, and the course of training."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,10 +19,7 @@ def lines_of(
 ) -> dict[Look, Line]:
     """One line per model with all its seeds.
 
-    Args:
-        units: what was run.
-        x: takes the places of the values out of a unit's extras.
-        y: takes the values out of a unit's extras, one row per seed; no rows leave the model out.
+    `x` and `y` take the places and the values, one row per seed, out of a unit's extras; no rows leave a model out.
     """
     lines: dict[Look, Line] = {}
     for unit in units:
@@ -42,15 +37,10 @@ def filled(rows: Rows) -> list[list[float]]:
 def training_figure(
     units: Sequence[UnitResult], path: Path, unit: str = "nats/point", loss: bool = False
 ) -> Path:
-    """Draw each term of the bound, all seeds of a model together; a model that lacks a divergence is not in its plot.
+    """Draw each term of `training_log`, all seeds of a model together, but for divergences that a model lacks.
 
-    KL_L is on a logarithmic axis: it spans decades, and a latent that is hardly used is not one that is not used.
-
-    Args:
-        units: what was run; `extras["training"]` is what `training_log` gave.
-        path: where to save.
-        unit: of the terms.
-        loss: draw the likelihood of classes as what it lacks to 0, on a logarithmic axis.
+    KL_L is on a logarithmic axis: it spans decades, and a latent that is hardly used is not one that is not used. With
+    `loss` the likelihood of classes is drawn as what it lacks to 0, on a logarithmic axis too.
     """
     plots = []
     for term, title in (TERMS | {"log_likelihood": LOSS} if loss else TERMS).items():

@@ -7,8 +7,6 @@ Models or seeds that were run apart (on several machines, or side by side on one
 figures again.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence
@@ -22,11 +20,7 @@ from dsvnp.paper.settings import joined
 
 
 def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
-    """Write what the runs hold together into `out`, and return the figures' paths.
-
-    Raises:
-        ValueError: if the runs differ in a setting other than models and seeds, or in a unit that they share.
-    """
+    """Write what the runs hold together into `out`, and return the figures' paths; other settings are refused."""
     experiment = joint_experiment(runs)
     units: dict[tuple[str, int], UnitResult] = {}
     for run in runs:

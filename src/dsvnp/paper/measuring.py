@@ -1,7 +1,5 @@
 """Prediction for measures: the draws are the same in each call, and alike for every model."""
 
-from __future__ import annotations
-
 import torch
 
 from dsvnp.models import NeuralProcess
@@ -14,11 +12,7 @@ DrawCounts = tuple[int, int]  # of z_G, and of each z_* for each of them
 def seeded_predict(net: NeuralProcess, task: Task, draws: DrawCounts, chunk: int = 10_000) -> Predictive:
     """Predict with draws that are the same for each call.
 
-    Args:
-        net: a model.
-        task: what to predict.
-        draws: how many of z_G (or of dropout masks), and of each z_* for each of them.
-        chunk: targets to predict at once; it bounds the memory, and decides which noise a target's z_* gets.
+    `chunk` targets are predicted at once, which bounds the memory and decides which noise a target's z_* gets.
     """
     generator = torch.Generator(task.x_target.device).manual_seed(0)
     return net.predict(task, *draws, generator=generator, validate=False, chunk=chunk)

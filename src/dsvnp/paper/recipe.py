@@ -1,7 +1,5 @@
 """Recipe: how an experiment trains a model, in a few numbers that make sense for a run of any length."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

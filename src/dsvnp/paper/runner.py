@@ -4,12 +4,9 @@ A finished unit is written at once into `units.json`, from which `results.json` 
 adds the units that are missing and needs none of the earlier weights.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import platform
-import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,21 +17,15 @@ import torch
 
 from dsvnp import __version__
 from dsvnp.files import write_atomically
-from dsvnp.paper.experiment import Experiment, Measurement, UnitResult, Workplace
-from dsvnp.paper.label import Label
+from dsvnp.paper.experiment import Experiment, UnitResult, Workplace
+from dsvnp.paper.rows import grouped, make_row
 from dsvnp.paper.settings import as_json, joined, rebuild
 
 SETTINGS = ("config", "recipe")  # what holds settings in a file of results
 
 
 def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
-    """Run what is missing of an experiment, and write `results.json` and the figures.
-
-    Args:
-        experiment: its settings.
-        place: where.
-        resume: insist that there is something to resume.
-    """
+    """Run what is missing, and write `results.json` and the figures; `resume` insists on an earlier run."""
     place.out.mkdir(parents=True, exist_ok=True)
     # A first unit that is half done can be resumed, too.
     begun = any((place.out / "checkpoints").glob("*/step-*"))
@@ -116,37 +107,16 @@ def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path
 
 
 def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[str, Any]]:
-    """One row per quantity: mean, standard deviation and median over all seeds, and the paper's figure."""
-    values: dict[tuple[Label, Measurement], list[float]] = {}
-    for unit in units:
-        for m in unit.measurements:
-            values.setdefault((unit.label._replace(dataset=""), replace(m, values=())), []).extend(m.values)
+    """One row per quantity, over all seeds, with the paper's figure."""
+    measured = [(unit.label._replace(dataset=""), m) for unit in units for m in unit.measurements]
     rows = []
-    for (label, what), seeds in values.items():
-        paper = experiment.paper_figure(label, what)
-        rows.append(
-            {
-                "dataset": what.dataset,
-                "model": str(label),
-                "metric": what.metric,
-                "split": what.split,
-                "unit": what.unit,
-                "mean": statistics.fmean(seeds),
-                "std": _spread(seeds),
-                "median": statistics.median(seeds),
-                "seeds": seeds,
-                "paper": paper[0],
-                "paper_spread": paper[1],
-            }
-        )
+    for (label, what), found in grouped(
+        measured, lambda pair: (pair[0], replace(pair[1], values=()))
+    ).items():
+        values = [value for _, m in found for value in m.values]
+        names = what.dataset, str(label), what.metric, what.split, what.unit
+        rows.append(make_row(*names, values, experiment.paper_figure(label, what)))
     return rows
-
-
-def _spread(values: Sequence[float]) -> float:
-    """Standard deviation of a sample; NaN where a value is not a number, which `statistics` does not take."""
-    if not all(map(math.isfinite, values)):
-        return math.nan
-    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def machine_name(device: torch.device) -> str:

@@ -1,7 +1,5 @@
 """Settings of experiments as JSON, and changes of them: nested dataclasses, whose parts have dotted names."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
@@ -35,11 +33,7 @@ def rebuild(kind: type[T], config: Mapping[str, Any]) -> T:
 
 
 def changed(settings: T, changes: Mapping[str, Any], prefix: str = "") -> T:
-    """A copy with some settings changed: {"num_steps": 10, "wide.learning_rate": 1e-3, "strong": {"width": 8}}.
-
-    Raises:
-        ValueError: if there is no such setting, or a value is not of its type.
-    """
+    """A copy with some settings changed: {"num_steps": 10, "wide.learning_rate": 1e-3, "strong": {"width": 8}}."""
     assert is_dataclass(settings) and not isinstance(settings, type)
     hints, known = get_type_hints(type(settings)), {field.name: field for field in fields(settings)}
     new: dict[str, Any] = {}

@@ -4,8 +4,6 @@ Each row is DSVNP with the paper's sizes and one change; NP stands next to it. O
 the code it builds on has a hidden layer between the mean over the context and the parameters of z_G.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

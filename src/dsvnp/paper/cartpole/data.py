@@ -134,12 +134,7 @@ def held_out_task(
 
 
 def average_step(environments: Environments, x: Tensor) -> Tensor:
-    """The exact next state averaged over environments: the best guess of one who cannot tell them apart.
-
-    Args:
-        environments: those to average over.
-        x: inputs, [..., 5].
-    """
+    """The exact next state of inputs [..., 5] averaged over environments: the best guess without identification."""
     steps = [euler_step(CartPole(*pair), x[..., :4], x[..., 4]) for pair in environments]
     return torch.stack(steps).mean(0)
 

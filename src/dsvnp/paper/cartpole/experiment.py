@@ -6,8 +6,6 @@ the DSVNP whose weights, draws and sizes were chosen on training data (`studies/
 an NP whose divergence is annealed as long as that DSVNP's: is it the annealing or the local latent that helps?
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

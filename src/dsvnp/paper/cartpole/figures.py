@@ -3,8 +3,6 @@
 Each is made of finished units, and of the reference that learns nothing where there is one, which is drawn dotted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import itemgetter

@@ -25,17 +25,12 @@ STEPS = (1, 5, 10)  # after which roll-outs have a row in the results; figures s
 
 
 class UnseenCarts(NamedTuple):
-    """The 14 test environments, the same for every model.
+    """The 14 test environments, the same for every model."""
 
-    Attributes:
-        task: a context each, and all transitions as targets.
-        by_size: for each size of context, tasks with fewer targets; a smaller context is part of a larger one.
-        runs: trajectories to roll out.
-    """
-
-    task: Task
+    task: Task  # a context each, and all transitions as targets
+    # for each size of context, tasks with fewer targets; a smaller context is part of a larger one
     by_size: dict[int, list[Task]]
-    runs: Transitions
+    runs: Transitions  # trajectories to roll out
 
     @classmethod
     def draw(
@@ -46,15 +41,7 @@ class UnseenCarts(NamedTuple):
         num_contexts: int,
         generator: torch.Generator,
     ) -> UnseenCarts:
-        """Simulate the test environments.
-
-        Args:
-            num_trajectories: of each environment, to predict.
-            num_context: largest context.
-            num_rollouts: further trajectories of each, to roll out.
-            num_contexts: random contexts of each size.
-            generator: source of all randomness.
-        """
+        """Simulate trajectories to predict and others to roll out, with `num_contexts` random contexts of each size."""
         data = Transitions.draw(TEST_ENVIRONMENTS, num_trajectories, HORIZON, generator)
         task = identification_task(data, num_context, generator)
         runs = Transitions.draw(TEST_ENVIRONMENTS, num_rollouts, HORIZON, generator)
@@ -71,14 +58,7 @@ class UnseenCarts(NamedTuple):
 def measure_carts(
     nets: Sequence[NeuralProcess], data: UnseenCarts, draws: DrawCounts, num_particles: int
 ) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
-    """Table 3's rows and those of the roll-outs, one value per net; and what the figures show.
-
-    Args:
-        nets: replicas of one model.
-        data: what to measure on.
-        draws: of z_G and of each z_* in prediction.
-        num_particles: particles of a roll-out.
-    """
+    """Table 3's rows and those of the roll-outs, one value per net; and what the figures show."""
     predictions = [predict_carts(net, data.task, draws) for net in nets]
     rows = [
         _row(name, f"test-{points}", unit, (metric(p, data.task, points) for p in predictions))

@@ -21,18 +21,11 @@ LEVEL = 0.9  # of the intervals that are drawn and whose coverage is counted
 def roll_out(
     net: NeuralProcess, seen: Task, runs: Transitions, num_particles: int, generator: torch.Generator
 ) -> Tensor:
-    """Predict whole trajectories from their first state and their forces, [P, E, M, H, 4].
+    """Predict trajectories from their first state and forces, and one context per environment, [P, E, M, H, 4].
 
     A particle believes in one system: it keeps its draw of z_G for all steps, of all its roll-outs in one environment,
     and draws z_* and the observation noise afresh at each. Particles are put on the axis of tasks, each with a copy of
-    the context, so that one draw of z_G belongs to each and no particle is decoded under the draw of another.
-
-    Args:
-        net: a trained model.
-        seen: one task per environment; its context is what the model may identify the environment by.
-        runs: trajectories to predict; of their states only the first is looked at.
-        num_particles: P.
-        generator: source of all noise.
+    the context: one draw of z_G belongs to each, and no particle is decoded under the draw of another.
     """
     count = len(runs.x)
     x_context = seen.x_context.repeat(num_particles, 1, 1)  # [P·E, C, 5]

@@ -3,8 +3,6 @@
 Also: NLL against the size of the context, calibration, the divergences during training, and draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

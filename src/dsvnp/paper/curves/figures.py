@@ -1,7 +1,5 @@
 """Figures of the curves: Fig. 2's second and third rows, the effect of context, calibration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path

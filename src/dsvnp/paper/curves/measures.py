@@ -24,15 +24,11 @@ POINTS: tuple[Points, ...] = ("J", "P")
 
 
 class UnseenCurves(NamedTuple):
-    """Functions that no model learns from, the same for every model.
+    """Functions that no model learns from, the same for every model."""
 
-    Attributes:
-        splits: tasks of "inter" and "extra", and with "-max" those whose context is exactly the largest.
-        by_size: interpolation with contexts of exactly each size.
-    """
-
+    # tasks of "inter" and "extra", and with "-max" those whose context is exactly the largest
     splits: dict[str, list[Task]]
-    by_size: dict[int, list[Task]]
+    by_size: dict[int, list[Task]]  # interpolation with contexts of exactly each size
 
     @classmethod
     def draw(

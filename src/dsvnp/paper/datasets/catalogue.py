@@ -143,13 +143,7 @@ class DataTable:
 
 
 def load_table(name: str, directory: str | Path | None, *, verify: bool = True) -> DataTable:
-    """Loads a regression data set by its name in `TABLES`.
-
-    Args:
-        name: `sarcos`, `water-quality` (or `wq`) or `scm20d`.
-        directory: The data directory; None reads the variable `DSVNP_DATA`.
-        verify: False accepts files whose checksum differs from the published one.
-    """
+    """Load a regression data set by its name in `TABLES`; None reads the directory in the variable `DSVNP_DATA`."""
     return lookup(name, TABLES, "table")(data_dir(directory), verify)
 
 
@@ -217,14 +211,7 @@ class ImageSet:
 
 
 def load_images(name: str, directory: str | Path | None, part: str, *, verify: bool = True) -> ImageSet:
-    """Loads one part of an image data set by its name in `IMAGES`.
-
-    Args:
-        name: `mnist`, `fashion-mnist`, `kmnist`, `cifar10` or `svhn`.
-        directory: The data directory; None reads the variable `DSVNP_DATA`.
-        part: `train` (mnist and cifar10 only) or `test`.
-        verify: False accepts files whose checksum differs from the published one.
-    """
+    """Load the part `train` or `test` of an image set in `IMAGES`; see `load_table` for the directory."""
     class_names, parts = lookup(name, IMAGES, "image set")
     images, labels = lookup(part, parts, f"part of {name}")(data_dir(directory), verify)
     if len(images) != len(labels):

@@ -6,8 +6,6 @@ AUROC are measured too. Rows named "-strong" are trained by a recipe of ours ins
 `studies/images_selection.py` chose on held-out training images.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,6 +25,7 @@ from dsvnp.paper.images.measures import measure_images
 from dsvnp.paper.images.source import Images
 from dsvnp.paper.label import Label
 from dsvnp.paper.recipe import Recipe
+from dsvnp.paper.rows import grouped
 from dsvnp.training import Settings
 from dsvnp.training.fleet import matmul_precision
 
@@ -240,25 +239,15 @@ class ImagesExperiment(Experiment):
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         """Fig. 4, calibration, the course of training, and the most and least certain images."""
-        # Recipes apart: a dozen lines would hide each other.
-        by_variant: dict[str, list[UnitResult]] = {"": [], "strong": []}
-        for unit in units:
-            by_variant[unit.label.variant].append(unit)
-        groups = {variant: own for variant, own in by_variant.items() if own}
-        titles = {"": "the paper's recipe", "strong": "strong recipe"}
-        named = {titles[variant]: own for variant, own in groups.items()}
         if not units:
             return []
+        # Recipes apart: a dozen lines would hide each other.
+        groups = grouped(sorted(units, key=lambda unit: unit.label.variant), lambda unit: unit.label.variant)
+        titles = {"": "the paper's recipe", "strong": "strong recipe"}
+        pictured = [unit for unit in units if "pictures" in unit.extras]
         return [
-            *(
-                cdf_figure(own, out / f"{'-'.join(filter(None, ('entropy-cdf', v)))}.svg")
-                for v, own in groups.items()
-            ),
-            reliability_figure(named, out / "reliability.svg"),
+            *(cdf_figure(own, out / f"{Label('entropy-cdf', v)}.svg") for v, own in groups.items()),
+            reliability_figure({titles[v]: own for v, own in groups.items()}, out / "reliability.svg"),
             training_figure(units, out / "training.svg", "nats/image", loss=True),
-            *(
-                pictures_figure(unit, out / f"sure-{unit.label}.svg")
-                for unit in units
-                if "pictures" in unit.extras
-            ),
+            *(pictures_figure(unit, out / f"sure-{unit.label}.svg") for unit in pictured),
         ]

@@ -1,7 +1,5 @@
 """Figures of the image experiment: Fig. 4, calibration, and images that a model is most and least sure of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

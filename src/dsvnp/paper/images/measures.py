@@ -1,7 +1,5 @@
 """What is measured of a classifier of images: accuracy, calibration, and how its uncertainty tells sets apart."""
 
-from __future__ import annotations
-
 import base64
 import math
 import zlib
@@ -36,17 +34,11 @@ NATS = ("nll", "entropy", "expected-entropy", "mutual-information")
 
 
 class Judged(NamedTuple):
-    """What a model says of N images, in double precision: nearly certain ones differ in the last digits only.
+    """What a model says of N images, in double precision: nearly certain ones differ in the last digits only."""
 
-    Attributes:
-        log_probs: log-probability of each class, averaged over draws, [N, classes].
-        expected_entropy: mean over draws of the entropy, the aleatoric part, [N].
-        num_draws: draws of latents or masks behind it; 1 where nothing is random.
-    """
-
-    log_probs: Tensor
-    expected_entropy: Tensor
-    num_draws: int
+    log_probs: Tensor  # log-probability of each class, averaged over draws, [N, classes]
+    expected_entropy: Tensor  # mean over draws of the entropy, the aleatoric part, [N]
+    num_draws: int  # draws of latents or masks behind it; 1 where nothing is random
 
     @property
     def probs(self) -> Tensor:
@@ -71,14 +63,7 @@ class Judged(NamedTuple):
 
 
 def judge_images(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Judged:
-    """Predict the classes of images x [N, pixels], with draws that are the same for each call.
-
-    Args:
-        net: a model.
-        context: what it may look at.
-        x: images.
-        num_draws: draws of the global latent, with one of the local latent each; or of dropout masks.
-    """
+    """Predict the classes of images x [N, pixels]; a draw is one of z_G with one of z_*, or of dropout masks."""
     task = Task.from_sets(context.x[None], context.y[None], x[None])
     made = seeded_predict(net, task, (num_draws, 1), chunk_size(net, num_draws, x.device))
     assert isinstance(made, CategoricalPredictive)
@@ -100,12 +85,7 @@ def chunk_size(net: NeuralProcess, num_draws: int, device: torch.device) -> int:
 
 
 def scores(judged: Mapping[str, Judged], labels: Tensor) -> dict[tuple[str, str], float]:
-    """All measurements of one net, by set and metric.
-
-    Args:
-        judged: what it says of each set, of the domain's own first.
-        labels: classes of the domain's own images.
-    """
+    """All measurements of one net, by set and metric; the domain's own images come first, with their classes."""
     domain, *others = judged
     doubts = {name: each.uncertainties() for name, each in judged.items()}
     values = {(domain, metric): value for metric, value in classification(judged[domain], labels).items()}
@@ -131,14 +111,7 @@ def classification(judged: Judged, labels: Tensor) -> dict[str, Tensor]:
 def measure_images(
     nets: Sequence[NeuralProcess], sets: Sets, num_draws: int, pictured: bool
 ) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
-    """Rows, one value per net, and what the figures are made of.
-
-    Args:
-        nets: replicas of one model.
-        sets: what to measure on.
-        num_draws: see `judge_images`.
-        pictured: keep the images that the first net is most and least sure of.
-    """
+    """Rows, one value per net, and what the figures are made of; if pictured, images the first net is (un)sure of."""
     values: dict[tuple[str, str, str], list[float]] = {}
     extras: dict[str, Any] = {"entropies": GRID.tolist(), "cdf": {}, "reliability": []}
     for net in nets:

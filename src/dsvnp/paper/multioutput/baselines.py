@@ -4,8 +4,6 @@ Each learns from the rows that the neural processes learn from. They predict a m
 likelihood, the root mean square of the residuals on the held-out rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,14 +27,7 @@ REGRESSORS: dict[str, Callable[[int, int], Any]] = {
 
 
 def measure_baseline(name: str, splits: Sequence[Split], num_trees: int, n_jobs: int) -> list[SplitScores]:
-    """Fit and measure a baseline on each split.
-
-    Args:
-        name: one of `REGRESSORS`.
-        splits: what to fit and test on.
-        num_trees: of extra-trees.
-        n_jobs: processes or threads that scikit-learn may use; -1 for all cores.
-    """
+    """Fit and measure one of `REGRESSORS` on each split."""
     make = lookup(name, REGRESSORS, "baseline")
     return [_measure_regressor(make(num_trees, n_jobs), split) for split in splits]
 

@@ -9,8 +9,6 @@ a row's `seeds` are its splits in order (`folds.py`). Rows are named by model an
     extra-trees, …   what a practitioner would use (`baselines.py`, `gp.py`)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """Figures of the tables: errors by model with their spread over splits, and calibration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -14,16 +12,14 @@ from matplotlib.figure import Figure
 from dsvnp.models import MODELS
 from dsvnp.paper.experiment import UnitResult
 from dsvnp.paper.figures import lines_of
+from dsvnp.paper.rows import grouped
 from dsvnp.plotting.figures import Plot, add_legend, lines_figure, make_log_x
 from dsvnp.plotting.style import INK, Look, house_style, save
 
 
 def by_dataset(units: Sequence[UnitResult]) -> dict[str, list[UnitResult]]:
     """Units by data set, as rows name it."""
-    out: dict[str, list[UnitResult]] = {}
-    for unit in units:
-        out.setdefault(unit.measurements[0].dataset, []).append(unit)
-    return out
+    return grouped(units, lambda unit: unit.measurements[0].dataset)
 
 
 def errors_figure(units: Sequence[UnitResult], path: Path) -> Path:

@@ -62,24 +62,16 @@ class RowPortions:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One training half and one test half of a table.
+    """One training half and one test half of a table."""
 
-    Attributes:
-        train: what models learn from.
-        held_out: rows of the training half that no model learns from: σ and choices come from them.
-        test: the other half; of an inner split, the rows of the training half that stand for it.
-        context: rows of `train` that are the context at test.
-        test_context: rows of `test` that are the context in the paper's way; the other rows are then predicted.
-        std: standard deviation of each output in raw units, by which `y` was divided.
-        span: largest less smallest value of each output over all rows that may be looked at, in raw units.
-    """
-
-    train: Rows
-    held_out: Rows
-    test: Rows
-    context: Tensor
+    train: Rows  # what models learn from
+    held_out: Rows  # rows of the training half that no model learns from: σ and choices come from them
+    test: Rows  # the other half; of an inner split, the rows of the training half that stand for it
+    context: Tensor  # rows of `train` that are the context at test
+    # rows of `test` that are the context in the paper's way; the other rows are then predicted
     test_context: Tensor
-    std: Tensor
+    std: Tensor  # standard deviation of each output in raw units, by which `y` was divided
+    # largest less smallest value of each output over all rows that may be looked at, in raw units
     span: Tensor
 
     def task(self, targets: Rows) -> Task:
@@ -99,14 +91,7 @@ def task_of(context: Rows, targets: Rows) -> Task:
 
 
 def load_rows(name: str, directory: Path | None, max_rows: int | None, verify: bool) -> DataTable:
-    """Load a table of the experiment; its name says so where it is not the whole.
-
-    Args:
-        name: "sarcos", "wq" or "scm20d".
-        directory: the data directory; None reads the variable DSVNP_DATA.
-        max_rows: take that many random rows only; None takes all.
-        verify: check the files' sums.
-    """
+    """Load a table, or `max_rows` random rows of it; its name says so where it is not the whole."""
     published = lookup(name, PUBLISHED, "data set")
     table = load_table(name, directory, verify=verify)
     x, y = table.x, table.y
@@ -127,11 +112,7 @@ def load_splits(
     portions: RowPortions,
     device: torch.device,
 ) -> tuple[str, tuple[Split, ...]]:
-    """Load a table and make some of its splits; see `load_rows` and `make_split`.
-
-    Returns:
-        The table's name, with what is judged on if it is not the test half and its number of rows; and the splits.
-    """
+    """Load a table and make some of its splits; return its name, with what is judged on, and the splits."""
     table = load_rows(name, directory, max_rows, verify)
     full = table.name.replace(name, f"{name}-held-out", 1) if portions.inner else table.name
     return full, tuple(make_split(table, index, portions, device) for index in indices)
@@ -142,12 +123,6 @@ def make_split(table: DataTable, index: int, portions: RowPortions, device: torc
 
     The replicas of a fleet need training sets of one size: where the table has an odd number of rows, the larger
     half goes without one of its rows in training. No row is left out of a test.
-
-    Args:
-        table: the whole table.
-        index: which split.
-        portions: what its rows are used for.
-        device: where its tensors lie.
     """
     generator = torch.Generator().manual_seed(4_000_000 + index // 2)
     order = torch.randperm(len(table.x), generator=generator)

@@ -4,8 +4,6 @@ The outputs are independent of each other; all outputs of all splits are trained
 [splits, dim_y, ...]: an ARD Matérn-5/2 kernel, inducing points that start at random training rows, Adam on the bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

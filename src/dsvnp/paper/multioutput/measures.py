@@ -13,8 +13,6 @@ Parts ("split" of a row) and where the context comes from:
 Units: "standard" divides each output by its standard deviation, "raw" by nothing, "minmax" by its range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -44,14 +42,7 @@ class SplitScores(NamedTuple):
 
 
 def measure_net(net: NeuralProcess, split: Split, draws: DrawCounts, num_points: int) -> SplitScores:
-    """Everything that is measured of a trained network.
-
-    Args:
-        net: the network; σ of a squared-error likelihood is set here, from held-out rows.
-        split: what it was trained on and is tested on.
-        draws: of z_G and of each z_* in prediction.
-        num_points: rows of a batch, where batches of the test half are predicted.
-    """
+    """Measure a trained network; σ of a squared-error likelihood is set here, from held-out rows."""
     set_sigma(net, split, draws)
     parts = {"test": split.task(split.test), "train": split.task(split.train)}
     parts["test-context"] = split.within_test()
@@ -71,12 +62,7 @@ def measure_net(net: NeuralProcess, split: Split, draws: DrawCounts, num_points:
 
 
 def measure_parts(predictions: Iterable[tuple[str, Task, Predictive]], split: Split) -> SplitScores:
-    """Squared error of each part in each unit; NLL and coverage of those that are honest predictions of the test half.
-
-    Args:
-        predictions: parts, each with its task and what is predicted for it; "test" is among them.
-        split: for its units.
-    """
+    """Squared error of each part in each unit; NLL and coverage of those that honestly predict the test half."""
     scores: Scores = {}
     coverage, by_output = [], []
     units = {"standard": torch.ones_like(split.std), "raw": split.std, "minmax": split.std / split.span}

@@ -6,8 +6,6 @@ it gives the paper's figure for *every* model: its distance is the root mean squ
 our error over the paper's.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics
@@ -22,14 +20,7 @@ from dsvnp.paper.experiment import Printed, UnitResult
 def write_study(
     units: Sequence[UnitResult], printed: Printed, num_points: int, path: Path
 ) -> list[dict[str, Any]]:
-    """Write all readings, for each data set the nearest to the paper first.
-
-    Args:
-        units: finished units.
-        printed: the paper's figures.
-        num_points: rows of a batch.
-        path: the file.
-    """
+    """Write all readings, for each data set the nearest to the paper first."""
     found = sorted(readings(units, printed, num_points), key=lambda r: (r["dataset"], r["distance"]))
     write_atomically(path, json.dumps(found, indent=1) + "\n")
     return found

@@ -5,8 +5,6 @@ kept where they help. Different metrics see different neighbours, which is what 
 them; the size of contexts is therefore the one that is best for an average.
 """
 
-from __future__ import annotations
-
 from itertools import cycle, islice
 from typing import NamedTuple
 
@@ -24,18 +22,12 @@ MOST_ROWS = 2000  # whose errors are looked at
 
 
 class ContextSearch(NamedTuple):
-    """How to look for contexts.
+    """How to look for contexts."""
 
-    Attributes:
-        num_metrics: metrics to find.
-        num_rounds: random changes tried on each.
-        spreads: of the logarithms of random weights; metrics of narrow ones are alike.
-        as_good: of sizes whose errors differ by less than this share, the largest is taken: the smoothest.
-    """
-
-    num_metrics: int
-    num_rounds: int
-    spreads: tuple[float, ...]
+    num_metrics: int  # metrics to find
+    num_rounds: int  # random changes tried on each
+    spreads: tuple[float, ...]  # of the logarithms of random weights; metrics of narrow ones are alike
+    # of sizes whose errors differ by less than this share, the largest is taken: the smoothest
     as_good: float
 
 
@@ -47,13 +39,7 @@ class Contexts(NamedTuple):
 
 
 def choose_contexts(rows: Rows, search: ContextSearch, seed: int) -> Contexts:
-    """Choose the size of contexts for an average over random metrics, then metrics for that size.
-
-    Args:
-        rows: rows to learn from.
-        search: how to look for them.
-        seed: of all that is random here.
-    """
+    """Choose the size of contexts for an average over random metrics, then metrics for that size."""
     generator = torch.Generator().manual_seed(seed)
     dim_x = rows.x.shape[1]
     asked = torch.randperm(len(rows.x), generator=generator)[:MOST_ROWS].to(rows.x.device)

@@ -8,8 +8,6 @@ rows that none has seen by how much the spread is to be stretched, one factor fo
 `studies/multioutput_choice.py` chose the settings below on training halves alone; decision 4 says which of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -144,13 +142,9 @@ class Member(NamedTuple):
     def predict(
         self, net: NeuralProcess, targets: Neighbourhood, num_global: int, damping: Tensor | float = 1.0
     ) -> GaussianPredictive:
-        """The mixture over metrics and draws, [metrics · K, 1, 1, N, dim_y].
+        """The mixture over metrics and K draws, [metrics · K, 1, 1, N, dim_y].
 
-        Args:
-            net: its network.
-            targets: what to predict, by `among`.
-            num_global: draws K of z_G.
-            damping: how much of what the network adds to the centre is believed, for each output.
+        `damping` is how much of what the network adds to the centre is believed, for each output.
         """
         predictive = predict_rows(net, targets.task, (num_global, 1))
         assert isinstance(predictive, GaussianPredictive)

@@ -1,7 +1,5 @@
 """What a report says of each experiment: `words.toml` in the experiment's folder, so that no torch is needed."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatch
@@ -18,33 +16,22 @@ OTHERS = {"estimators": "report/estimators.toml"}  # what a report shows besides
 
 
 class About(NamedTuple):
-    """An experiment in words.
+    """An experiment in words."""
 
-    Attributes:
-        title: its name for a reader.
-        paper: where the paper has it.
-        question: what it asks.
-        differs: what differs from the paper or settles what it leaves open, and why.
-        figures: what each figure shows, by the name of its file or a pattern of names.
-        table_per: a table for each "dataset", with splits as columns, or for each "split".
-        repeat: what a value of a row's `seeds` is: a "seed", a "split", a "fold".
-        headline: patterns of "metric/split/unit" whose tables stand first; the others can be unfolded.
-        lines: lines of the table in the README, see `studies/readme_blocks.py`.
-        names: data sets and parts of splits, in words.
-        metrics: the experiment's own metrics: in words, and what is good; "own" is lower on the domain's own data and
-            higher elsewhere.
-    """
-
-    title: str
-    paper: str = ""
-    question: str = ""
-    differs: tuple[str, ...] = ()
-    figures: Mapping[str, str] = {}
-    table_per: str = "dataset"
-    repeat: str = "seed"
+    title: str  # its name for a reader
+    paper: str = ""  # where the paper has it
+    question: str = ""  # what it asks
+    differs: tuple[str, ...] = ()  # what differs from the paper or settles what it leaves open, and why
+    figures: Mapping[str, str] = {}  # what each figure shows, by the name of its file or a pattern of names
+    table_per: str = "dataset"  # a table for each "dataset", with splits as columns, or for each "split"
+    repeat: str = "seed"  # what a value of a row's `seeds` is: a "seed", a "split", a "fold"
+    # patterns of "metric/split/unit" whose tables stand first; the others can be unfolded
     headline: tuple[str, ...] = ("*",)
+    # lines of the table in the README, see `studies/readme_blocks.py`
     lines: tuple[Mapping[str, str], ...] = ()
-    names: Mapping[str, str] = {}
+    names: Mapping[str, str] = {}  # data sets and parts of splits, in words
+    # the experiment's own metrics: in words, and what is good; "own" is lower on the domain's own data and higher
+    # elsewhere
     metrics: Mapping[str, tuple[str, ...]] = {}
 
 

@@ -1,7 +1,5 @@
 """The report as Markdown, with links to the pictures."""
 
-from __future__ import annotations
-
 from dsvnp.paper.report.contents import LEDE, TITLE, Report, Section
 from dsvnp.paper.report.speed import speed_table
 from dsvnp.paper.report.tables import Cell, Table, label_text, summary_of

@@ -1,7 +1,5 @@
 """The report as one self-contained HTML page: its style and its pictures are inside, nothing is fetched."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Iterable

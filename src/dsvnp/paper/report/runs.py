@@ -14,27 +14,16 @@ KEYS = ("experiment", "preset", "device", "version", "config", "rows")
 
 @dataclass(frozen=True)
 class Run:
-    """One run of an experiment.
+    """One run of an experiment."""
 
-    Attributes:
-        folder: where it is.
-        experiment: its name.
-        preset: "smoke", "quick" or "paper".
-        device: what it ran on.
-        version: of this package.
-        config: its settings.
-        rows: what came out, as `results.json` holds it.
-        seconds: how long all units took, compilation included; None where `units.json` is absent.
-    """
-
-    folder: Path
-    experiment: str
-    preset: str
-    device: str
-    version: str
-    config: Mapping[str, Any]
-    rows: Sequence[Mapping[str, Any]]
-    seconds: float | None = None
+    folder: Path  # where it is
+    experiment: str  # its name
+    preset: str  # "smoke", "quick" or "paper"
+    device: str  # what it ran on
+    version: str  # of this package
+    config: Mapping[str, Any]  # its settings
+    rows: Sequence[Mapping[str, Any]]  # what came out, as `results.json` holds it
+    seconds: float | None = None  # of all units, compilation included; None where `units.json` is absent
 
     @classmethod
     def read(cls, path: Path) -> Run:

@@ -1,7 +1,5 @@
 """The table of speed, from what `benchmarks/speed.py` wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of a run: ours and the paper's, one row per model. The pages decide what they look like."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +9,7 @@ from dsvnp.paper.report.about import about, is_headline
 from dsvnp.paper.report.numbers import distance, mean_and_spread, needs_median, number, printed, verdict
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.words import goal_of, metric_text, split_text, unit_text
+from dsvnp.paper.rows import grouped
 
 Row = Mapping[str, Any]
 MAX_COLUMNS = 6  # what a screen shows next to each other
@@ -18,40 +17,26 @@ MAX_COLUMNS = 6  # what a screen shows next to each other
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table says in one place.
+    """What a table says in one place."""
 
-    Attributes:
-        text: the figure.
-        notes: what stands below it: the paper's figure, the median, the number of seeds where it differs.
-        verdict: ours against the paper's: "better", "level", "worse", or nothing.
-        best: whether it is the best of its column.
-    """
-
-    text: str
+    text: str  # the figure
+    # what stands below it: the paper's figure, the median, the number of seeds where it differs
     notes: tuple[str, ...] = ()
-    verdict: str = ""
-    best: bool = False
+    verdict: str = ""  # ours against the paper's: "better", "level", "worse", or nothing
+    best: bool = False  # whether it is the best of its column
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table."""
 
-    Attributes:
-        title: what it shows.
-        caption: how to read it.
-        columns: names of the columns, the first one's too.
-        rows: for each row its label and its cells; None where nothing was measured.
-        models: whether labels are names of models.
-        headline: whether it stands first.
-    """
-
-    title: str
-    caption: str
-    columns: tuple[str, ...]
+    title: str  # what it shows
+    caption: str  # how to read it
+    columns: tuple[str, ...]  # names of the columns, the first one's too
+    # for each row its label and its cells; None where nothing was measured
     rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
-    models: bool = True
-    headline: bool = True
+    models: bool = True  # whether labels are names of models
+    headline: bool = True  # whether it stands first
 
 
 def tables_of(run: Run) -> list[Table]:
@@ -59,10 +44,8 @@ def tables_of(run: Run) -> list[Table]:
     fixed, across = ("dataset", "split") if about(run).table_per == "dataset" else ("split", "dataset")
     if len(_distinct(run.rows, across)) == 1 < len(_distinct(run.rows, fixed)):
         fixed, across = across, fixed  # one column per table would be a waste
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in run.rows:
-        quantity = f"{row['metric']}/{row['unit']}"
-        groups.setdefault((quantity, row[fixed]), []).append({**row, "quantity": quantity})
+    rows = [{**row, "quantity": f"{row['metric']}/{row['unit']}"} for row in run.rows]
+    groups = grouped(rows, lambda row: (row["quantity"], row[fixed]))
     tables: dict[tuple[str, ...], list[Row]] = {}
     for key, rows in groups.items():
         columns = _distinct(rows, across)
@@ -82,17 +65,12 @@ def _narrow(rows: Sequence[Row], across: str) -> list[tuple[str, list[Row]]]:
     columns = _distinct(rows, across)
     count = -(-len(columns) // MAX_COLUMNS)
     width = -(-len(columns) // count)
-    parts: dict[str, list[Row]] = {}
-    for row in rows:
-        word = (
-            row[across].partition("-")[0] if across == "split" else str(columns.index(row[across]) // width)
-        )
-        parts.setdefault(word, []).append(row)
-    return (
-        [("", list(rows))]
-        if count == 1
-        else [(word if across == "split" else "", p) for word, p in parts.items()]
-    )
+    if count == 1:
+        return [("", list(rows))]
+    if across == "split":
+        return list(grouped(rows, lambda row: row[across].partition("-")[0]).items())
+    parts = grouped(rows, lambda row: columns.index(row[across]) // width)
+    return [("", part) for part in parts.values()]
 
 
 def summary_of(runs: Sequence[Run]) -> Table:
@@ -130,14 +108,9 @@ def seeds_text(run: Run) -> str:
 
 
 def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) -> Table:
-    """One table: one row per model, one column for each value of `across`.
+    """One table: one row per model, one column for each value of `across`, "split", "dataset" or "quantity".
 
-    Args:
-        run: where the rows come from.
-        rows: what to show.
-        across: "split", "dataset" or "quantity".
-        shown: the data set or split that the table is about; nothing where the run has a single one.
-        word: a first word that all columns share, for the title.
+    `shown` is what the table is about, if a run has several; `word` a first word that all columns share, for the title.
     """
     words, columns, models = about(run), _distinct(rows, across), _distinct(rows, "model")
     seeds = max(len(row["seeds"]) for row in rows)

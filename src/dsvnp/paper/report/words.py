@@ -3,8 +3,6 @@
 Words of one experiment are in its `words.toml`; those here are shared by several.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

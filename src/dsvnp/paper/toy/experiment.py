@@ -4,8 +4,6 @@ Each seed has its own 20 observations, the same for every model. The paper claim
 outside [0, 1], smaller in the gap, and smallest at observed points: measured here, per model and seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """An exact Gaussian process for one small set of points, by GPyTorch (extra `gp`)."""
 
-from __future__ import annotations
-
 import warnings
 from importlib.util import find_spec
 from typing import Any
@@ -26,18 +24,9 @@ def import_gpytorch() -> Any:
 
 
 def fit_exact_gp(x: Tensor, y: Tensor, x_target: Tensor, num_steps: int) -> GaussianPredictive:
-    """Fit an exact GP (RBF, constant mean, noise) by its marginal likelihood, and predict y.
+    """Fit an exact GP (RBF, constant mean, noise) to [N, 1] by its marginal likelihood; predict [1, 1, 1, T, 1].
 
     In float64: the Gram matrix of close points is nearly singular.
-
-    Args:
-        x: inputs, [N, 1].
-        y: outputs, [N, 1].
-        x_target: where to predict, [T, 1].
-        num_steps: steps of Adam on the log marginal likelihood.
-
-    Returns:
-        One Gaussian per target, [1, 1, 1, T, 1].
     """
     gp = import_gpytorch()
 
