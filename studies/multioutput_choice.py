@@ -6,11 +6,9 @@
 
 Trains an ensemble for each cell of the grid below, or of one that is given: a few changes of `Strong`, and "model" for
 another than DSVNP. The first cell is what the others are held against. All inner splits of a data set are one fleet: a
-fifth of each training half is judged, its test half is not looked at. They are the same for all cells, so that
-differences are paired. Writes a line for each cell on each data set as soon as it is finished; run again, it does
-the rest. Then it prints a table for each data set, and chooses one cell for all.
-
-The grid changes one thing at a time. What helps alone is to be tried together: give such cells with the same OUT.jsonl.
+fifth of each training half is judged, its test half is not looked at. They are the same for all cells: differences
+are paired. Run again, it does the rest. Then it prints a table for each data set, and chooses one cell for all. The
+grid changes one thing at a time; what helps alone is to be tried together: give such cells with the same OUT.jsonl.
 """
 
 import json
@@ -81,14 +79,10 @@ def judge_cells(cells: Sequence[Settings], out: Path, place: Workplace, trial: T
     """Train and judge the cells that `out` lacks; return all that it holds of the trial, the first cell first."""
     asked = [trial.entry(dataset, cell) for dataset in trial.datasets for cell in cells]
     done = finish(
-        ([what] for what in asked), out, lambda whats: [judge_cell(what, place, trial) for what in whats]
+        ([what] for what in asked), out, lambda whats: (judge_cell(what, place, trial) for what in whats)
     )
-    mine = [
-        entry
-        for entry in done
-        if entry["dataset"] in trial.datasets
-        and trial.entry(entry["dataset"], entry["cell"]).items() <= entry.items()
-    ]
+    mine = [entry for entry in done if entry["dataset"] in trial.datasets]
+    mine = [e for e in mine if trial.entry(e["dataset"], e["cell"]).items() <= e.items()]
     return sorted(mine, key=lambda entry: entry["cell"] != cells[0])
 
 
@@ -138,9 +132,7 @@ def choose_cell(done: Sequence[Entry], margin: float = 2.0) -> Compared:
     for cell in (row.cell for row in tables[0]):
         found = [row for table in tables for row in table if row.cell == cell]
         if len(found) == len(tables) and cell.get("model") == tables[0][0].cell.get("model"):
-            mse, change = (
-                statistics.fmean(getattr(row, name) for row in found) for name in ("mse", "change")
-            )
+            mse, change = (statistics.fmean(column) for column in list(zip(*found, strict=True))[1:3])
             error = math.sqrt(sum(row.error**2 for row in found)) / len(found)
             averaged.append(Compared(cell, mse, change, error))
     first, *others = averaged
@@ -151,9 +143,8 @@ def choose_cell(done: Sequence[Entry], margin: float = 2.0) -> Compared:
 def show(done: Sequence[Entry], console: Console) -> None:
     """Print a table for each data set, then the choice."""
     for dataset, entries in grouped(done, itemgetter("dataset")).items():
-        table = Table(
-            "cell", "MSE", "change, %", "NLL", "coverage", "seconds", title=f"{dataset}, inner splits"
-        )
+        columns = ("cell", "MSE", "change, %", "NLL", "coverage", "seconds")
+        table = Table(*columns, title=f"{dataset}, inner splits")
         for entry, row in zip(entries, compare(entries), strict=True):
             nll, coverage = (statistics.fmean(entry["scores"][name]) for name in ("nll", "coverage-90"))
             change = f"{100 * row.change:+.2f} ± {100 * row.error:.2f}"
@@ -161,10 +152,8 @@ def show(done: Sequence[Entry], console: Console) -> None:
             table.add_row(json.dumps(row.cell), *numbers)
         console.print(table)
     chosen = choose_cell(done)
-    console.print(
-        f"Chosen: {json.dumps(chosen.cell)}, {100 * chosen.change:+.2f} ± {100 * chosen.error:.2f} %",
-        markup=False,
-    )
+    change = f"{100 * chosen.change:+.2f} ± {100 * chosen.error:.2f} %"
+    console.print(f"Chosen: {json.dumps(chosen.cell)}, {change}", markup=False)
 
 
 if __name__ == "__main__":

@@ -43,15 +43,6 @@ class ReadmeLine(NamedTuple):
     variant: str = ""  # of the models: "", "wide", "strong"
 
 
-def update_readme(readme: Path, report: Report) -> bool:
-    """Rebuild the blocks of a README that come from a report's folder; say whether there are any."""
-    text = readme.read_text(encoding="utf-8")
-    new, count = rebuilt(text, report)
-    if count:
-        write_atomically(readme, new)
-    return bool(count)
-
-
 def rebuilt(text: str, report: Report) -> tuple[str, int]:
     """A README's text with its blocks made again, and how many come from the report's folder."""
     count = 0
@@ -158,8 +149,10 @@ def main() -> None:
     parser.add_argument("--readme", type=Path, default=Path("README.md"))
     parser.add_argument("--results", type=Path, default=Path("results"))
     given = parser.parse_args()
-    if not update_readme(given.readme, Report.find(given.results)):
+    text, count = rebuilt(given.readme.read_text(encoding="utf-8"), Report.find(given.results))
+    if not count:
         parser.error(f"{given.readme} has no block from {given.results}")
+    write_atomically(given.readme, text)
 
 
 if __name__ == "__main__":

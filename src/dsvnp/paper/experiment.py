@@ -4,8 +4,6 @@ An experiment is a frozen dataclass of settings. It names *units* of work, each 
 as one fleet, and defines how one is run and what is drawn from all of them. `runner.py` runs it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from abc import ABC, abstractmethod
@@ -18,7 +16,6 @@ import torch
 from rich.console import Console
 
 from dsvnp.models import NeuralProcess
-from dsvnp.naming import lookup
 from dsvnp.paper.label import Label
 from dsvnp.sources.base import TaskSource
 from dsvnp.training import Fleet, Reporter, Settings, train
@@ -67,7 +64,7 @@ class UnitResult:
     machine: str = ""
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> UnitResult:
+    def from_dict(cls, data: dict[str, Any]) -> Self:
         """Read what `to_dict` wrote; what JSON could not hold is not a number."""
         measurements = tuple(
             Measurement(**{**m, "values": tuple(math.nan if v is None else v for v in m["values"])})
@@ -138,11 +135,6 @@ class Experiment(ABC):
     @abstractmethod
     def presets(cls) -> dict[str, Self]:
         """The settings of each preset."""
-
-    @classmethod
-    def preset_of(cls, name: str) -> Self:
-        """The settings of a preset by its name."""
-        return lookup(name, cls.presets(), "preset")
 
     @abstractmethod
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:

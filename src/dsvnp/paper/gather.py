@@ -7,6 +7,7 @@ Models or seeds that were run apart (on several machines, or side by side on one
 figures again.
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -52,16 +53,14 @@ def joint_experiment(runs: Sequence[Path]) -> Experiment:
 
 def main(words: Sequence[str]) -> None:
     """Run from the command line; an error a user can correct is one line and exit code 2."""
-    if len(words) < 2 or words[0].startswith("-"):
-        print("usage: python -m dsvnp.paper.gather OUT RUN [RUN …]", file=sys.stderr)
-        sys.exit(2)
-    out, *runs = map(Path, words)
+    parser = argparse.ArgumentParser("python -m dsvnp.paper.gather", description="Put runs together.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="run")
+    given = parser.parse_args(words)
     try:
-        for figure in gather(out, runs):
-            print(figure)
+        print(*gather(given.out, given.runs), sep="\n")
     except (ValueError, OSError) as error:
-        print(f"gather: {error}", file=sys.stderr)
-        sys.exit(2)
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
 """Label: which model, in which variant, on which data set; written "dsvnp-strong@wq" in files."""
 
-from __future__ import annotations
-
 import sys
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from dsvnp.plotting.style import NAMES, Look, look_of
 
@@ -22,7 +20,7 @@ class Label(NamedTuple):
     dataset: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Label:
+    def parse(cls, text: str) -> Self:
         """Read what `str` wrote: the longest known model that it begins with, or all of it."""
         row, _, dataset = text.partition("@")
         known = [name for name in _model_names() if f"{row}-".startswith(f"{name}-")]

@@ -71,17 +71,11 @@ def annealing(share: float, num_steps: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Change:
-    """What an ablation changes of an experiment's architecture and objective.
+    """What an ablation changes of an experiment's architecture and objective."""
 
-    Attributes:
-        arch: settings of the architecture.
-        objective: settings of the objective.
-        anneal: share of the training over which the weights of both divergences rise from 0.
-    """
-
-    arch: dict[str, Any] = field(default_factory=dict)
-    objective: dict[str, Any] = field(default_factory=dict)
-    anneal: float = 0.0
+    arch: dict[str, Any] = field(default_factory=dict)  # settings of the architecture
+    objective: dict[str, Any] = field(default_factory=dict)  # settings of the objective
+    anneal: float = 0.0  # share of the training over which the weights of both divergences rise from 0
 
     def apply(self, arch: Architecture, settings: Settings) -> tuple[Architecture, Settings]:
         """The architecture and the settings with the change."""

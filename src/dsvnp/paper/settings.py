@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from dsvnp.naming import unknown
+from dsvnp.naming import lookup, unknown
 from dsvnp.paper.experiment import Experiment
 
 T = TypeVar("T")
@@ -111,4 +111,4 @@ def _union(values: Sequence[list[Any]], default: list[Any]) -> list[Any]:
 
 def make_experiment(kind: type[E], preset: str, **changes: Any) -> E:
     """Make an experiment of a preset with some settings changed, see `changed`."""
-    return changed(kind.preset_of(preset), changes)
+    return changed(lookup(preset, kind.presets(), "preset"), changes)

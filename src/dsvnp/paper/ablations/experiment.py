@@ -42,23 +42,17 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class AblationsExperiment(Experiment):
-    """Settings of the ablations.
-
-    Attributes:
-        datasets: "curves", "cartpole".
-        variants: which of `VARIANTS`.
-        curves: settings of the curves; the paper's architecture is used.
-        cartpole: settings of the Cart-Pole.
-    """
+    """Settings of the ablations."""
 
     name: ClassVar[str] = "ablations"
     extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "datasets", "variants")
 
     models: tuple[str, ...] = ("np", "dsvnp")
-    datasets: tuple[str, ...] = ("curves", "cartpole")
-    variants: tuple[str, ...] = tuple(VARIANTS)
+    datasets: tuple[str, ...] = ("curves", "cartpole")  # "curves", "cartpole"
+    variants: tuple[str, ...] = tuple(VARIANTS)  # which of `VARIANTS`
+    # settings of the curves; the paper's architecture is used
     curves: CurvesExperiment = field(default_factory=CurvesExperiment)
-    cartpole: CartPoleExperiment = field(default_factory=CartPoleExperiment)
+    cartpole: CartPoleExperiment = field(default_factory=CartPoleExperiment)  # settings of the Cart-Pole
 
     @classmethod
     def presets(cls) -> dict[str, Self]:

@@ -43,17 +43,11 @@ TABLE_3 = {  # CNP, NP, AttnNP, DSVNP
 
 @dataclass(frozen=True)
 class CartRecipe(Recipe):
-    """How a model of the Cart-Pole is made, trained and asked.
+    """How a model of the Cart-Pole is made, trained and asked."""
 
-    Attributes:
-        dim_lat: size of representations and latents.
-        num_global: draws of z_G in prediction.
-        num_local: draws of each z_* in prediction.
-    """
-
-    dim_lat: int = 32
-    num_global: int = 32
-    num_local: int = 1
+    dim_lat: int = 32  # size of representations and latents
+    num_global: int = 32  # draws of z_G in prediction
+    num_local: int = 1  # draws of each z_* in prediction
 
     @property
     def draws(self) -> DrawCounts:
@@ -70,21 +64,6 @@ class CartPoleExperiment(Experiment):
 
     In float32 throughout: raw velocities reach 20 rad/s, where TF32's eleven bits alone are off by 0.01, a tenth of the
     smallest σ.
-
-    Attributes:
-        num_steps: 100 epochs of 240 steps.
-        num_trajectories: simulated in each environment, for training and for the test.
-        held_out: share of the training trajectories that no model learns from.
-        num_points: transitions of a training task.
-        max_context: largest context, and the one at test.
-        dim_hidden: width of the decoder.
-        paper: recipe of all models but "dsvnp-tuned".
-        tuned: recipe of "dsvnp-tuned"; "np-annealed" has its annealing.
-        validate_every: steps between AttnNP's validations on held-out trajectories; the best weights are kept.
-        patience: validations without improvement after which AttnNP stops.
-        num_contexts: random contexts over which the curve by context size is averaged.
-        num_rollouts: roll-outs in each test environment.
-        num_particles: particles of each.
     """
 
     name: ClassVar[str] = "cartpole"
@@ -95,19 +74,20 @@ class CartPoleExperiment(Experiment):
         for points in POINTS
     }
 
-    num_steps: int = 24_000
-    num_trajectories: int = 400
-    held_out: float = 0.1
-    num_points: int = 200
-    max_context: int = 100
-    dim_hidden: int = 400
-    paper: CartRecipe = PAPER
-    tuned: CartRecipe = TUNED_RECIPE
+    num_steps: int = 24_000  # 100 epochs of 240 steps
+    num_trajectories: int = 400  # simulated in each environment, for training and for the test
+    held_out: float = 0.1  # share of the training trajectories that no model learns from
+    num_points: int = 200  # transitions of a training task
+    max_context: int = 100  # largest context, and the one at test
+    dim_hidden: int = 400  # width of the decoder
+    paper: CartRecipe = PAPER  # recipe of all models but "dsvnp-tuned"
+    tuned: CartRecipe = TUNED_RECIPE  # recipe of "dsvnp-tuned"; "np-annealed" has its annealing
+    # steps between AttnNP's validations on held-out trajectories; the best weights are kept
     validate_every: int = 240
-    patience: int = 20
-    num_contexts: int = 5
-    num_rollouts: int = 20
-    num_particles: int = 100
+    patience: int = 20  # validations without improvement after which AttnNP stops
+    num_contexts: int = 5  # random contexts over which the curve by context size is averaged
+    num_rollouts: int = 20  # roll-outs in each test environment
+    num_particles: int = 100  # particles of each
 
     @classmethod
     def presets(cls) -> dict[str, Self]:

@@ -1,9 +1,7 @@
 """What is measured of a model of the Cart-Pole: Table 3, the effect of context, roll-outs; and the reference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -40,19 +38,18 @@ class UnseenCarts(NamedTuple):
         num_rollouts: int,
         num_contexts: int,
         generator: torch.Generator,
-    ) -> UnseenCarts:
+    ) -> Self:
         """Simulate trajectories to predict and others to roll out, with `num_contexts` random contexts of each size."""
         data = Transitions.draw(TEST_ENVIRONMENTS, num_trajectories, HORIZON, generator)
         task = identification_task(data, num_context, generator)
         runs = Transitions.draw(TEST_ENVIRONMENTS, num_rollouts, HORIZON, generator)
         few = Transitions(data.x[:, :40], data.y[:, :40])
-        by_size: dict[int, list[Task]] = {}
-        for size in (size for size in CONTEXT_SIZES if size <= num_context):
-            again = [
-                torch.Generator(generator.device).manual_seed(3_000_000 + i) for i in range(num_contexts)
-            ]
-            by_size[size] = [identification_task(few, size, each) for each in again]
-        return cls(task, by_size, runs)
+
+        def again(size: int) -> list[Task]:
+            seeds, fresh = range(3_000_000, 3_000_000 + num_contexts), torch.Generator(generator.device)
+            return [identification_task(few, size, fresh.manual_seed(seed)) for seed in seeds]
+
+        return cls(task, {size: again(size) for size in CONTEXT_SIZES if size <= num_context}, runs)
 
 
 def measure_carts(
@@ -69,10 +66,9 @@ def measure_carts(
     particles = [roll_out(net, data.task, data.runs, num_particles, generator.manual_seed(0)) for net in nets]
     scores = [RolloutScores.of(each, data.runs.y) for each in particles]
     for step in STEPS:
-        rows.append(_row("rollout-mse", f"step-{step}", "raw", (s.mse[step - 1] for s in scores)))
-        rows.append(
-            _row("rollout-coverage-90", f"step-{step}", "share", (s.coverage[step - 1] for s in scores))
-        )
+        mse, inside = zip(*((s.mse[step - 1], s.coverage[step - 1]) for s in scores), strict=True)
+        rows.append(_row("rollout-mse", f"step-{step}", "raw", mse))
+        rows.append(_row("rollout-coverage-90", f"step-{step}", "share", inside))
     curves = [by_context(net, data, draws) for net in nets]
     extras = {
         "environments": TEST_ENVIRONMENTS,

@@ -41,20 +41,13 @@ class CartPole:
     """One cart-pole, or a batch of them where a parameter is a tensor.
 
     All environments of the paper at once: `CartPole(*torch.tensor(ENVIRONMENTS).unbind(-1))`.
-
-    Attributes:
-        mass_cart: M in kg.
-        friction: b in N s/m, between cart and rail.
-        mass_pole: m in kg.
-        length: l in m, from the hinge to the tip.
-        gravity: g in m/s².
     """
 
-    mass_cart: Tensor | float
-    friction: Tensor | float
-    mass_pole: float = 0.5
-    length: float = 0.6
-    gravity: float = 9.82
+    mass_cart: Tensor | float  # M in kg
+    friction: Tensor | float  # b in N s/m, between cart and rail
+    mass_pole: float = 0.5  # m in kg
+    length: float = 0.6  # l in m, from the hinge to the tip
+    gravity: float = 9.82  # g in m/s²
 
 
 def derivative(system: CartPole, state: Tensor, force: Tensor | float) -> Tensor:

@@ -3,10 +3,8 @@
 Axes: P particles, E environments, M roll-outs of H steps each; 4 states [x, θ, ẋ, θ̇].
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -60,7 +58,7 @@ class RolloutScores(NamedTuple):
     coverage: Tensor
 
     @classmethod
-    def of(cls, particles: Tensor, truth: Tensor) -> RolloutScores:
+    def of(cls, particles: Tensor, truth: Tensor) -> Self:
         """Score particles [P, E, M, H, 4] against what happened, [E, M, H, 4], averaged over all but H."""
         low, high = band(particles)
         inside = ((low <= truth) & (truth <= high)).to(truth.dtype)

@@ -33,23 +33,15 @@ TABLES_2_AND_A1 = {  # CNP, NP, AttnNP, DSVNP
 
 @dataclass(frozen=True)
 class CurveRecipe(Recipe):
-    """How a model of curves is made and trained; the sizes are the paper's.
+    """How a model of curves is made and trained; the sizes are the paper's."""
 
-    Attributes:
-        encoder: hidden sizes of the encoder.
-        dim_lat: size of representations and latents.
-        latent_hidden: hidden sizes between the mean over the context and the parameters of z_G.
-        decoder: hidden sizes of the decoder.
-        num_steps: iterations.
-        num_points: points of a training function; the more, the less KL_G weighs against them.
-    """
-
-    encoder: tuple[int, ...] = (32, 32)
-    dim_lat: int = 128
+    encoder: tuple[int, ...] = (32, 32)  # hidden sizes of the encoder
+    dim_lat: int = 128  # size of representations and latents
+    # hidden sizes between the mean over the context and the parameters of z_G
     latent_hidden: tuple[int, ...] = ()
-    decoder: tuple[int, ...] = (128,)
-    num_steps: int = 800_000
-    num_points: int = 100
+    decoder: tuple[int, ...] = (128,)  # hidden sizes of the decoder
+    num_steps: int = 800_000  # iterations
+    num_points: int = 100  # points of a training function; the more, the less KL_G weighs against them
 
     def architecture(self) -> Architecture:
         """Sizes of the networks."""
@@ -81,19 +73,7 @@ SMALLER: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class CurvesExperiment(Experiment):
-    """Settings of the curves; the defaults are the paper's where it gives them.
-
-    Attributes:
-        recipes: what to run: "paper", and "wide" with a larger network and a schedule to suit it (decision 5).
-        paper: the paper's recipe.
-        wide: the wider one.
-        batch_size: functions per step.
-        max_context: largest context in training and in interpolation.
-        extra_context: largest context in extrapolation.
-        num_tests: realisations to test on.
-        test_points: points of each.
-        num_global: draws of z_G in prediction.
-    """
+    """Settings of the curves; the defaults are the paper's where it gives them."""
 
     name: ClassVar[str] = "curves"
     printed: ClassVar[Printed] = {
@@ -104,15 +84,16 @@ class CurvesExperiment(Experiment):
     }
     extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "recipes")
 
+    # what to run: "paper", and "wide" with a larger network and a schedule to suit it (decision 5)
     recipes: tuple[str, ...] = ("paper", "wide")
-    paper: CurveRecipe = PAPER
-    wide: CurveRecipe = WIDE
-    batch_size: int = 16
-    max_context: int = 50
-    extra_context: int = 200
-    num_tests: int = 2000
-    test_points: int = 400
-    num_global: int = 32
+    paper: CurveRecipe = PAPER  # the paper's recipe
+    wide: CurveRecipe = WIDE  # the wider one
+    batch_size: int = 16  # functions per step
+    max_context: int = 50  # largest context in training and in interpolation
+    extra_context: int = 200  # largest context in extrapolation
+    num_tests: int = 2000  # realisations to test on
+    test_points: int = 400  # points of each
+    num_global: int = 32  # draws of z_G in prediction
 
     @classmethod
     def presets(cls) -> dict[str, Self]:

@@ -1,9 +1,7 @@
 """What is measured of a model of curves: Tables 2 and A.1, the effect of context, calibration, and what it draws."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -33,7 +31,7 @@ class UnseenCurves(NamedTuple):
     @classmethod
     def draw(
         cls, num_tests: int, num_points: int, max_context: int, extra_context: int, device: torch.device
-    ) -> UnseenCurves:
+    ) -> Self:
         """Draw `num_tests` functions for each split, with the largest contexts inside and outside the interval."""
 
         def tasks(

@@ -37,22 +37,15 @@ DOMAINS = {
 
 @dataclass(frozen=True)
 class ImagePortions:
-    """How much of each set is used, and for what.
+    """How much of each set is used, and for what."""
 
-    Attributes:
-        judged_on: "test" for the test images, the other image sets and noise; "held-out" for training images that are
-            not learned from, the same shuffled, and noise: what settings are chosen on.
-        num_train: images learned from; None for all that are not held out.
-        num_held_out: training images that are held out, if they are judged on.
-        num_test: images of each set that is judged on, at most.
-        num_context: images of a context.
-    """
-
+    # "test" for the test images, the other image sets and noise; "held-out" for training images that are not learned
+    # from, the same shuffled, and noise: what settings are chosen on
     judged_on: str = "test"
-    num_train: int | None = None
-    num_held_out: int = 5000
-    num_test: int = 10_000
-    num_context: int = 100
+    num_train: int | None = None  # images learned from; None for all that are not held out
+    num_held_out: int = 5000  # training images that are held out, if they are judged on
+    num_test: int = 10_000  # images of each set that is judged on, at most
+    num_context: int = 100  # images of a context
 
     @property
     def held_out(self) -> bool:

@@ -39,18 +39,12 @@ class ImageRecipe(Recipe):
 
     Annealing matters: without it the local divergence, 3 nats of it at the start, switches off most of the embedding's
     units before they have learned anything.
-
-    Attributes:
-        pad: largest shift of an image, in pixels.
-        flip: probability that an image is mirrored.
-        attend_self: see `Architecture`; of AttnNP alone.
-        length: share of the experiment's epochs that it takes.
     """
 
-    pad: int = 0
-    flip: float = 0.0
-    attend_self: bool = True
-    length: float = 1.0
+    pad: int = 0  # largest shift of an image, in pixels
+    flip: float = 0.0  # probability that an image is mirrored
+    attend_self: bool = True  # see `Architecture`; of AttnNP alone
+    length: float = 1.0  # share of the experiment's epochs that it takes
 
 
 RECIPES = {
@@ -88,21 +82,7 @@ TABLE_A2 = {
 
 @dataclass(frozen=True)
 class ImagesExperiment(Experiment):
-    """Settings of the image experiment; the defaults are the paper's where it gives them.
-
-    Attributes:
-        domain: "mnist" or "cifar10", what models are trained on.
-        recipes: "paper", and "strong", whose rows are named so.
-        change: settings of `ImageRecipe` in place of those of the recipes.
-        num_epochs: times that every training image is seen.
-        num_points: images of a task, the batch of Alg. 1.
-        num_draws: of z_G, with one of z_* each, or of dropout masks, in prediction.
-        vgg: convolutions of CIFAR-10's embedding.
-        portions: how much of each set is used, and for what.
-        verify: whether files must have their published checksums.
-        compile: see `Settings`.
-        chunk_size: see `Settings`.
-    """
+    """Settings of the image experiment; the defaults are the paper's where it gives them."""
 
     name: ClassVar[str] = "images"
     parts: ClassVar[tuple[dict[str, Any], ...]] = tuple({"domain": domain} for domain in DOMAINS)
@@ -110,17 +90,19 @@ class ImagesExperiment(Experiment):
 
     models: tuple[str, ...] = COLUMNS
     seeds_at_once: int = 1  # convolutions of several nets at once are slow
-    domain: str = "mnist"
-    recipes: tuple[str, ...] = ("paper",)
+    domain: str = "mnist"  # "mnist" or "cifar10", what models are trained on
+    recipes: tuple[str, ...] = ("paper",)  # "paper", and "strong", whose rows are named so
+    # settings of `ImageRecipe` in place of those of the recipes
     change: dict[str, Any] = field(default_factory=dict, metadata={"of": ImageRecipe})
-    num_epochs: int = 100
-    num_points: int = 100
-    num_draws: int = 100
-    vgg: tuple[int | str, ...] = VGG19
+    num_epochs: int = 100  # times that every training image is seen
+    num_points: int = 100  # images of a task, the batch of Alg. 1
+    num_draws: int = 100  # of z_G, with one of z_* each, or of dropout masks, in prediction
+    vgg: tuple[int | str, ...] = VGG19  # convolutions of CIFAR-10's embedding
+    # how much of each set is used, and for what
     portions: ImagePortions = field(default_factory=ImagePortions)
-    verify: bool = True
-    compile: bool | None = None
-    chunk_size: int | None = None
+    verify: bool = True  # whether files must have their published checksums
+    compile: bool | None = None  # see `Settings`
+    chunk_size: int | None = None  # see `Settings`
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -52,14 +52,9 @@ class Judged(NamedTuple):
 
     def uncertainties(self) -> dict[str, Tensor]:
         """Entropy and its split; only where there are draws, since otherwise all of it is aleatoric."""
-        entropy = self.entropy
-        if self.num_draws == 1:
-            return {"entropy": entropy}
-        split = {
-            "expected-entropy": self.expected_entropy,
-            "mutual-information": entropy - self.expected_entropy,
-        }
-        return {"entropy": entropy, **split}
+        entropy, expected = self.entropy, self.expected_entropy
+        split = {"expected-entropy": expected, "mutual-information": entropy - expected}
+        return {"entropy": entropy, **(split if self.num_draws > 1 else {})}
 
 
 def judge_images(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Judged:

@@ -46,38 +46,26 @@ PAPER_UNIT = {"sarcos": "raw", "wq": "standard", "scm20d": "standard"}
 
 @dataclass(frozen=True)
 class TableRecipe(Recipe):
-    """The paper's recipe for tables (App. E).
+    """The paper's recipe for tables (App. E)."""
 
-    Attributes:
-        epochs: visits to each training row, by data set.
-        max_steps: an end to training before that; None for none.
-        num_points: rows of a batch, which is one task; 1 to all but one of them are its context.
-        dim_h: width of hidden layers.
-        dim_latx: size of the embedded x.
-        dim_laty: size of the embedded y.
-        dim_lat: size of representations and latents.
-        dropout: rate of MC-Dropout.
-        num_global: draws of z_G in prediction.
-        num_passes: draws of MC-Dropout's masks in prediction.
-    """
-
+    # visits to each training row, by data set
     epochs: dict[str, int] = field(default_factory=lambda: {"sarcos": 300, "wq": 5000, "scm20d": 3000})
-    max_steps: int | None = None
-    num_points: int = 100
-    dim_h: int = 100
-    dim_latx: int = 32
-    dim_laty: int = 8
-    dim_lat: int = 64
-    dropout: float = 0.01
-    num_global: int = 32
-    num_passes: int = 50
+    max_steps: int | None = None  # an end to training before that; None for none
+    num_points: int = 100  # rows of a batch, which is one task; 1 to all but one of them are its context
+    dim_h: int = 100  # width of hidden layers
+    dim_latx: int = 32  # size of the embedded x
+    dim_laty: int = 8  # size of the embedded y
+    dim_lat: int = 64  # size of representations and latents
+    dropout: float = 0.01  # rate of MC-Dropout
+    num_global: int = 32  # draws of z_G in prediction
+    num_passes: int = 50  # draws of MC-Dropout's masks in prediction
 
     def architecture(self, dim_x: int, dim_y: int, likelihood: str) -> Architecture:
         """x → 100 → 100 → 100 → 32 and y → 8, both → 64; networks of x alone: → 100 → 100 → 100 → 64."""
         return Architecture(
             dim_x,
             dim_y,
-            likelihood=likelihood,
+            likelihood,
             embed_x="mlp",
             embed_x_hidden=(self.dim_h,) * 3,
             dim_latx=self.dim_latx,
@@ -97,22 +85,7 @@ class TableRecipe(Recipe):
 
 @dataclass(frozen=True)
 class MultiOutputExperiment(Experiment):
-    """Settings of the tables; the defaults are the paper's where it gives them.
-
-    Attributes:
-        num_seeds: splits; 20 are 2 folds, 10 times.
-        datasets: which tables.
-        recipes: which of "paper", "gaussian", "strong".
-        baselines: what else to fit.
-        max_rows: use that many random rows of each table only; None uses all.
-        verify: check the sums of the files.
-        portions: what the rows of a split are used for.
-        paper: the paper's recipe.
-        strong: the strong recipe.
-        num_trees: of extra-trees.
-        n_jobs: cores that extra-trees and 5-NN may use; -1 for all.
-        gp: settings of the sparse GP.
-    """
+    """Settings of the tables; the defaults are the paper's where it gives them."""
 
     name: ClassVar[str] = "multioutput"
     printed: ClassVar[Printed] = {
@@ -126,19 +99,19 @@ class MultiOutputExperiment(Experiment):
     )
 
     models: tuple[str, ...] = ("nn", *PAPER_MODELS)
-    num_seeds: int = 20
+    num_seeds: int = 20  # splits; 20 are 2 folds, 10 times
     seeds_at_once: int = 20
-    datasets: tuple[str, ...] = tuple(PUBLISHED)
-    recipes: tuple[str, ...] = tuple(VARIANTS)
-    baselines: tuple[str, ...] = (*REGRESSORS, SPARSE_GP)
-    max_rows: int | None = None
-    verify: bool = True
-    portions: RowPortions = field(default_factory=RowPortions)
-    paper: TableRecipe = field(default_factory=TableRecipe)
-    strong: Strong = field(default_factory=Strong)
-    num_trees: int = 500
-    n_jobs: int = 1
-    gp: SparseGP = field(default_factory=SparseGP)
+    datasets: tuple[str, ...] = tuple(PUBLISHED)  # which tables
+    recipes: tuple[str, ...] = tuple(VARIANTS)  # which of "paper", "gaussian", "strong"
+    baselines: tuple[str, ...] = (*REGRESSORS, SPARSE_GP)  # what else to fit
+    max_rows: int | None = None  # use that many random rows of each table only; None uses all
+    verify: bool = True  # check the sums of the files
+    portions: RowPortions = field(default_factory=RowPortions)  # what the rows of a split are used for
+    paper: TableRecipe = field(default_factory=TableRecipe)  # the paper's recipe
+    strong: Strong = field(default_factory=Strong)  # the strong recipe
+    num_trees: int = 500  # of extra-trees
+    n_jobs: int = 1  # cores that extra-trees and 5-NN may use; -1 for all
+    gp: SparseGP = field(default_factory=SparseGP)  # settings of the sparse GP
 
     def __post_init__(self) -> None:
         super().__post_init__()

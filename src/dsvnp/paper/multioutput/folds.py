@@ -7,12 +7,10 @@ Settings are chosen on *inner* splits (`RowPortions.judged_on`): a fifth of a tr
 half, which is not looked at. They too are the same for every model and every choice of settings.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -34,24 +32,19 @@ class Rows(NamedTuple):
     x: Tensor
     y: Tensor
 
-    def take(self, index: Tensor) -> Rows:
+    def take(self, index: Tensor) -> Self:
         """Some of the rows."""
-        return Rows(self.x[index], self.y[index])
+        return type(self)(self.x[index], self.y[index])
 
 
 @dataclass(frozen=True)
 class RowPortions:
-    """What the rows of a split are used for.
+    """What the rows of a split are used for."""
 
-    Attributes:
-        held_out: share of the training half that no model learns from; σ comes from it.
-        num_context: context rows at test.
-        judged_on: "test" for the test half; "held-out" for a fifth of the training half, which models then go without
-            and no test row is looked at: what settings are chosen on.
-    """
-
-    held_out: float = 0.05
-    num_context: int = 30
+    held_out: float = 0.05  # share of the training half that no model learns from; σ comes from it
+    num_context: int = 30  # context rows at test
+    # "test" for the test half; "held-out" for a fifth of the training half, which models then go without and no test
+    # row is looked at: what settings are chosen on
     judged_on: str = "test"
 
     @property

@@ -18,19 +18,12 @@ from dsvnp.paper.toy.gp import import_gpytorch
 
 @dataclass(frozen=True)
 class SparseGP:
-    """Settings of the GP.
+    """Settings of the GP."""
 
-    Attributes:
-        num_inducing: inducing points of each output.
-        num_steps: of training.
-        batch_size: rows of a step.
-        learning_rate: of Adam, falling to a hundredth along a cosine.
-    """
-
-    num_inducing: int = 256
-    num_steps: int = 2000
-    batch_size: int = 512
-    learning_rate: float = 0.02
+    num_inducing: int = 256  # inducing points of each output
+    num_steps: int = 2000  # of training
+    batch_size: int = 512  # rows of a step
+    learning_rate: float = 0.02  # of Adam, falling to a hundredth along a cosine
 
 
 def measure_gp(settings: SparseGP, splits: Sequence[Split]) -> list[SplitScores]:

@@ -43,10 +43,7 @@ def readings(units: Iterable[UnitResult], printed: Printed, num_points: int) -> 
             values = {model: value / number for model, value in ours.items()}
             logs = {model: math.log(max(value, 1e-12) / theirs[model]) for model, value in values.items()}
             yield {
-                "dataset": dataset,
-                "split": split,
-                "unit": unit_name,
-                "divided_by": divided_by,
+                **{"dataset": dataset, "split": split, "unit": unit_name, "divided_by": divided_by},
                 "distance": round(math.sqrt(statistics.fmean(log**2 for log in logs.values())), 3),
                 "ours": {model: float(f"{value:.4g}") for model, value in values.items()},
                 "paper": theirs,

@@ -35,49 +35,34 @@ LEVEL = 0.9
 
 @dataclass(frozen=True)
 class Strong(Recipe):
-    """Settings of the recipe, the same for all data sets.
-
-    Attributes:
-        members: networks of an ensemble; each holds out one of as many parts of the rows (of 5, if they are fewer).
-        metrics: of each member.
-        rounds: changes tried on each metric.
-        spreads: of the random metrics that are tried first, see `ContextSearch`.
-        as_good: how much worse than the best a larger context may be.
-        flatten: whether inputs pass through asinh: a value far out then does not decide alone which rows are near.
-        recentre: whether outputs are measured from their mean over the context, to which networks then add.
-        epochs: visits to each row.
-        validations: looks at the held-out rows; the weights of the best are kept.
-        batch_size: targets of a step.
-        width: of hidden layers.
-        depth: hidden layers of the embedding of x, and of the decoder.
-        dim_lat: size of representations and latents.
-        latent_hidden: hidden sizes between the mean over the context and the parameters of z_G.
-        sigma_floor: smallest σ.
-        posterior: what q(z_G) sees in training, see `Architecture`.
-        num_global: draws of z_G from each member in each of its metrics, in prediction.
-    """
+    """Settings of the recipe, the same for all data sets."""
 
     learning_rate: float = 3e-3
     schedule: str = "cosine"
     weight_decay: float = 0.1
     train_local: int = 4
+    # networks of an ensemble; each holds out one of as many parts of the rows (of 5, if they are fewer)
     members: int = 8
-    metrics: int = 5
-    rounds: int = 12
+    metrics: int = 5  # of each member
+    rounds: int = 12  # changes tried on each metric
+    # of the random metrics that are tried first, see `ContextSearch`
     spreads: tuple[float, ...] = (1.0, 1.4, 1.8, 2.2)
-    as_good: float = 0.002
+    as_good: float = 0.002  # how much worse than the best a larger context may be
+    # whether inputs pass through asinh: a value far out then does not decide alone which rows are near
     flatten: bool = True
+    # whether outputs are measured from their mean over the context, to which networks then add
     recentre: bool = True
-    epochs: int = 200
-    validations: int = 8
-    batch_size: int = 64
-    width: int = 128
-    depth: int = 1
-    dim_lat: int = 64
+    epochs: int = 200  # visits to each row
+    validations: int = 8  # looks at the held-out rows; the weights of the best are kept
+    batch_size: int = 64  # targets of a step
+    width: int = 128  # of hidden layers
+    depth: int = 1  # hidden layers of the embedding of x, and of the decoder
+    dim_lat: int = 64  # size of representations and latents
+    # hidden sizes between the mean over the context and the parameters of z_G
     latent_hidden: tuple[int, ...] = ()
-    sigma_floor: float = 0.02
-    posterior: str = "target"
-    num_global: int = 8
+    sigma_floor: float = 0.02  # smallest σ
+    posterior: str = "target"  # what q(z_G) sees in training, see `Architecture`
+    num_global: int = 8  # draws of z_G from each member in each of its metrics, in prediction
 
     def __post_init__(self) -> None:
         for name in ("spreads", "latent_hidden"):  # lists, where they come from JSON
@@ -135,9 +120,8 @@ class Member(NamedTuple):
         """Targets with their contexts among some rows: all targets in the first metric, then all in the next."""
         how = self.num_context, itself, self.recentre
         views = [neighbourhood(rows, targets, metric, *how) for metric in self.metrics]
-        return Neighbourhood(
-            Task.collate([view.task for view in views]), torch.cat([view.centre for view in views])
-        )
+        centre = torch.cat([view.centre for view in views])
+        return Neighbourhood(Task.collate([view.task for view in views]), centre)
 
     def predict(
         self, net: NeuralProcess, targets: Neighbourhood, num_global: int, damping: Tensor | float = 1.0
@@ -148,15 +132,9 @@ class Member(NamedTuple):
         """
         predictive = predict_rows(net, targets.task, (num_global, 1))
         assert isinstance(predictive, GaussianPredictive)
-        return GaussianPredictive(
-            *(
-                part.unflatten(2, (len(self.metrics), -1))  # [K, 1, metrics, N, 1, D]
-                .movedim(2, 0)
-                .flatten(0, 1)
-                .transpose(2, 3)
-                for part in (damping * predictive.loc + targets.centre, predictive.scale)
-            )
-        )
+        parts = damping * predictive.loc + targets.centre, predictive.scale
+        views = (part.unflatten(2, (len(self.metrics), -1)) for part in parts)  # [K, 1, metrics, N, 1, D]
+        return GaussianPredictive(*(view.movedim(2, 0).flatten(0, 1).transpose(2, 3) for view in views))
 
 
 def make_members(split: Split, strong: Strong, seed: int) -> tuple[Member, ...]:
@@ -230,8 +208,7 @@ def fit_damping(ensemble: Team, num_global: int) -> Tensor:
 
     By least squares on the rows that each has held out, which together are most of the training rows.
     """
-    products: list[Tensor] = []
-    squares: list[Tensor] = []
+    products, squares = [], []
     for net, member in ensemble:
         targets = member.among(member.train, member.held_out)
         centre = targets.centre.unflatten(0, (len(member.metrics), -1)).mean(0)[:, 0]  # [N, dim_y]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 from dsvnp import __version__
 from dsvnp.files import write_atomically
@@ -32,7 +33,6 @@ def write_report(folder: Path) -> list[Path]:
 
 def html_page(report: Report) -> str:
     """The page, with its style and its pictures inside."""
-    style = files("dsvnp.paper.report").joinpath("page.css").read_text(encoding="utf-8")
     sections = [Section.of(run, report) for run in report.runs]
     links = [(section.anchor, section.title) for section in sections]
     parts = [html_table(summary_of(report.runs))] if report.runs else []
@@ -41,15 +41,13 @@ def html_page(report: Report) -> str:
         links.append(("speed", "Speed"))
         parts.append(f'<section id="speed"><h2>Speed</h2>{html_table(speed_table(report.speed))}</section>')
     items = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in links)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"<title>{TITLE}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f"<header><h1>{TITLE}</h1>\n<p>{escape(LEDE)}</p>\n<nav><ul>{items}</ul></nav></header>\n<main>\n"
-        + "\n".join(parts)
-        + f"\n</main>\n<footer>Made by <code>dsvnp report</code>, version {__version__}.</footer>\n</body>\n</html>\n"
-    )
+    texts = {"title": TITLE, "lede": escape(LEDE), "links": items, "parts": "\n".join(parts)}
+    return Template(_read("page.html")).substitute(texts, style=_read("page.css"), version=__version__)
+
+
+def _read(name: str) -> str:
+    """A file next to this one."""
+    return files("dsvnp.paper.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def html_run(section: Section) -> str:

@@ -1,12 +1,10 @@
 """Runs as a report finds them: `results.json`, the figures beside it, and how long it took. No weights are needed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 PICTURES = (".svg", ".png")
 KEYS = ("experiment", "preset", "device", "version", "config", "rows")
@@ -26,7 +24,7 @@ class Run:
     seconds: float | None = None  # of all units, compilation included; None where `units.json` is absent
 
     @classmethod
-    def read(cls, path: Path) -> Run:
+    def read(cls, path: Path) -> Self:
         """Read a `results.json` and what is beside it."""
         data = read_json(path)
         absent = [key for key in KEYS if key not in data] if isinstance(data, dict) else list(KEYS)
