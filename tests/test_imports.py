@@ -25,6 +25,7 @@ LAYERS = [
         "naming",
         "devices",
         "autoregression",
+        "files",
     },
     APART,
     {"streaming", "estimation"},
