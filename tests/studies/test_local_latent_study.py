@@ -21,7 +21,9 @@ def test_every_recipe_names_settings_that_exist():
         assert recipe.model == "dsvnp" or objective.num_local == 1
 
 
-@pytest.mark.parametrize(("problem", "name"), [("inverse-kinematics", "log_likelihood"), ("sensors", "rmse_5")])
+@pytest.mark.parametrize(
+    ("problem", "name"), [("inverse-kinematics", "log_likelihood"), ("sensors", "rmse_5")]
+)
 def test_a_trial_writes_one_line_per_seed(problem, name, tmp_path, monkeypatch):
     monkeypatch.setattr(local_latent, "WIDE", {"encoder": (8,), "dim_lat": 4, "decoder": (8,)})
     monkeypatch.setattr(local_latent, "MAX_DRAWS", 64)
