@@ -11,11 +11,11 @@ from dsvnp.plotting.style import Look
 
 TERMS = {"log_likelihood": "log-likelihood", "kl_global": "KL_G", "kl_local": "KL_L"}
 LOSS = "cross-entropy"
-Rows = Sequence[Sequence[float | None]]
+Values = Sequence[Sequence[float | None]]
 
 
 def lines_of(
-    units: Sequence[UnitResult], x: Callable[[Any], Sequence[float]], y: Callable[[Any], Rows]
+    units: Sequence[UnitResult], x: Callable[[Any], Sequence[float]], y: Callable[[Any], Values]
 ) -> dict[Look, Line]:
     """One line per model with all its seeds.
 
@@ -29,7 +29,7 @@ def lines_of(
     return lines
 
 
-def filled(rows: Rows) -> list[list[float]]:
+def filled(rows: Values) -> list[list[float]]:
     """Put NaN where JSON holds null."""
     return [[math.nan if value is None else value for value in row] for row in rows]
 
@@ -51,10 +51,10 @@ def training_figure(
     return lines_figure(plots, path, bands=not loss)  # losses of seeds differ by decades
 
 
-def _course(term: str, sign: int) -> Callable[[Any], Rows]:
+def _course(term: str, sign: int) -> Callable[[Any], Values]:
     """Takes a term's course out of a unit's extras; none where it is zero throughout."""
 
-    def rows(extras: Any) -> Rows:
+    def rows(extras: Any) -> Values:
         seeds = filled(list(zip(*extras["training"][term], strict=True)))
         used = any(value != 0 for seed in seeds for value in seed if not math.isnan(value))
         return [[sign * value for value in seed] for seed in seeds] if used else []

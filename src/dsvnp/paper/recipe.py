@@ -1,5 +1,6 @@
 """Recipe: how an experiment trains a model, in a few numbers that make sense for a run of any length."""
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,20 +54,25 @@ class Recipe:
             num_local=self.train_local,
         )
         kind = "adamw" if self.weight_decay else "adam"
-        usual = {"log_every": max(1, num_steps // 100), "checkpoint_every": max(10, num_steps // 8)}
+        usual = {"log_every": max(10, num_steps // 100), "checkpoint_every": max(10, num_steps // 8)}
         return Settings(
             num_steps,
             self.learning_rate,
             Adam(kind, weight_decay=self.weight_decay, clip_norm=self.clip),
-            Schedule(self.schedule, min(MOST_WARMUP, round(self.warmup * num_steps))),
+            Schedule(self.schedule, min(MOST_WARMUP, steps_of(self.warmup, num_steps))),
             objective,
             **usual | others,
         )
 
 
+def steps_of(share: float, num_steps: int) -> int:
+    """A share of the steps as a number of them, at least one if it is any; rounding errors do not add one."""
+    return math.ceil(share * num_steps - 1e-9)
+
+
 def annealing(share: float, num_steps: int) -> dict[str, Any]:
     """Settings of an objective whose weights rise from 0 over a share of the steps."""
-    return {"anneal": "linear", "anneal_steps": max(1, round(share * num_steps))} if share else {}
+    return {"anneal": "linear", "anneal_steps": steps_of(share, num_steps)} if share else {}
 
 
 @dataclass(frozen=True)

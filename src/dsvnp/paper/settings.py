@@ -24,12 +24,8 @@ def rebuild(kind: type[T], config: Mapping[str, Any]) -> T:
     hints = get_type_hints(kind)
     if absent := sorted(config.keys() - hints.keys()):
         raise ValueError(f"{kind.__name__} has no setting {absent[0]}; another version wrote that run")
-    return kind(
-        **{
-            name: rebuild(hints[name], value) if is_dataclass(hints[name]) else tuples(value)
-            for name, value in config.items()
-        }
-    )
+    nested = {name: rebuild(hints[name], config[name]) for name in config if is_dataclass(hints[name])}
+    return kind(**{name: tuples(value) for name, value in config.items()} | nested)
 
 
 def changed(settings: T, changes: Mapping[str, Any], prefix: str = "") -> T:
