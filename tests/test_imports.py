@@ -27,7 +27,7 @@ LAYERS = [
     APART,
     {"streaming", "estimation"},
     {"training"},
-    {"plotting"},
+    {"plotting", "pretrained"},
     {"tabular", "demo"},
     {"paper"},
     {"cli", "__main__"},

@@ -180,7 +180,6 @@ def test_a_floor_out_of_range_is_refused(floor):
 
 def test_a_floor_of_zero_leaves_a_sigma_whose_logarithm_and_gradient_are_finite():
     raw = torch.tensor([0.0, -1e4]).requires_grad_()
-    assert Gaussian(1, 0.0).components(raw)[1].item() == pytest.approx(1e-6)
     log_prob = Gaussian(1, 0.0).log_prob(raw, torch.tensor([3.0]))
     assert log_prob.isfinite()
     assert torch.autograd.grad(log_prob, raw)[0].isfinite().all()
@@ -354,3 +353,24 @@ def test_without_a_floor_a_density_and_its_gradient_stay_finite(make, form):
     predictive = likelihood.predictive(*likelihood.components(raw.detach()))
     assert predictive.log_prob(y).isfinite().all()
     assert (predictive.scale > 0).all()
+
+
+def test_a_background_bounds_what_an_outlier_costs_and_is_one_component_of_fixed_weight():
+    head, plain = GaussianMixture(1, 3, 1e-3, background=0.01), GaussianMixture(1, 3, 1e-3)
+    raw = torch.randn(
+        1, 1, 2, 5, head.dim_raw, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    raw[..., -3:] = -20.0  # σ at its floor
+    outlier = torch.full((2, 5, 1), 12.0, dtype=torch.float64)
+    wide = torch.distributions.Normal(0.0, 4.0).log_prob(outlier).squeeze(-1)
+    assert plain.log_prob(raw, outlier).max() < -1e6
+    assert torch.allclose(head.log_prob(raw, outlier)[0, 0], wide + math.log(0.01))
+    near = plain.components(raw)[0][0, 0]  # the first component's mean
+    both = torch.logaddexp(
+        plain.log_prob(raw, near) + math.log(0.99),
+        wide.new_tensor(math.log(0.01)) + torch.distributions.Normal(0.0, 4.0).log_prob(near).squeeze(-1),
+    )
+    assert torch.allclose(head.log_prob(raw, near), both)
+    predictive = head.predictive(*head.components(raw))
+    assert torch.allclose(predictive.log_prob(near), both[0, 0])
+    assert predictive.shape[1] == 4

@@ -33,6 +33,7 @@ class Architecture:
         likelihood: "gaussian" (learned σ), "mixture" (of Gaussians, shared by all outputs), "low-rank" (a Gaussian over
             all outputs), "squared-error", "categorical", or "number-or-class" (with `dim_y` classes).
         num_components: components of a "mixture".
+        background: weight of a wide component that bounds what an outlier costs under a "mixture"; 0 for none.
         rank: columns of the covariance factor of a "low-rank" Gaussian.
         embed_x: "none", "mlp", "fourier", "lenet" or "vgg": how inputs are embedded before anything else.
         embed_x_hidden: hidden sizes of an "mlp" embedding.
@@ -93,6 +94,7 @@ class Architecture:
     posterior: str = "target"
     score_context: bool | None = None
     num_components: int = 20
+    background: float = 0.0
     rank: int = 2
     transformer: Transformer = field(default_factory=Transformer)
     cells: Transformer = field(default_factory=lambda: Transformer(num_layers=2))
@@ -154,11 +156,13 @@ def make_likelihood(arch: Architecture) -> Likelihood:
     sigma = (arch.sigma_floor, arch.sigma_form)
     kinds: dict[str, Callable[[], Likelihood]] = {
         "gaussian": lambda: Gaussian(arch.dim_y, *sigma),
-        "mixture": lambda: GaussianMixture(arch.dim_y, arch.num_components, *sigma),
+        "mixture": lambda: GaussianMixture(arch.dim_y, arch.num_components, *sigma, arch.background),
         "low-rank": lambda: LowRankGaussian(arch.dim_y, arch.rank, *sigma),
         "squared-error": lambda: FixedGaussian(arch.dim_y),
         "categorical": lambda: Categorical(arch.dim_y),
-        "number-or-class": lambda: NumberOrClass(arch.dim_y, GaussianMixture(1, arch.num_components, *sigma)),
+        "number-or-class": lambda: NumberOrClass(
+            arch.dim_y, GaussianMixture(1, arch.num_components, *sigma, arch.background)
+        ),
     }
     return lookup(arch.likelihood, kinds, "likelihood")()
 

@@ -278,13 +278,13 @@ def _written_out(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | 
 def _fused(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
     """By torch's kernels, for prediction: they need not hold a number for each pair of query and slot.
 
-    Some kernels give NaN for a set without a filled slot. There all slots are seen, and the answer is put to zero.
+    Some kernels give NaN for a set without a filled slot. There all slots are seen, and their values are zero.
     """
     if not slots.keys.shape[-2]:
         return torch.zeros_like(queries)
-    mask = slots.mask.expand(*queries.shape[:-3], -1)[..., None, None, :]  # [..., 1, 1, N]
-    filled = mask.any(-1, keepdim=True)
+    mask = slots.mask.expand(*queries.shape[:-3], -1)[..., None, :, None]  # [..., 1, N, 1]
+    keys, values = torch.where(mask, slots.keys, 0.0), torch.where(mask, slots.values, 0.0)
+    seen = (mask | ~mask.any(-2, keepdim=True)).transpose(-1, -2)  # [..., 1, 1, N]
     # The kernels take one axis of sets: [..., heads, T, d] -> [sets, heads, T, d].
-    parts = (queries, slots.keys, slots.values, mask | ~filled)
-    q, k, v, seen = (part.flatten(0, -4) if part.ndim > 3 else part for part in parts)
-    return torch.where(filled, F.scaled_dot_product_attention(q, k, v, seen).view(queries.shape), 0.0)
+    q, k, v, some = (part.flatten(0, -4) if part.ndim > 3 else part for part in (queries, keys, values, seen))
+    return F.scaled_dot_product_attention(q, k, v, some).view(queries.shape)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,8 +15,6 @@ from torch import Tensor
 from dsvnp.models import base_name
 from dsvnp.plotting.style import INK, colour_of, house_style, save, text_of
 from dsvnp.predictive import GaussianPredictive, Predictive
-
-matplotlib.use("Agg")
 
 
 class Panel(NamedTuple):

@@ -33,8 +33,8 @@ class PretrainingRecipe:
     name: str
     make: Callable[[], NeuralProcess]
     source: Rotation
-    learning_rate: float = 7e-4
-    warmup: int = 2000
+    learning_rate: float = 3e-4
+    warmup: int = 1000
     decay: int = 30_000
 
     def settings(self, num_steps: int, precision: str = "bf16") -> Settings:
@@ -58,6 +58,7 @@ def tables() -> PretrainingRecipe:
         dim_y=MAX_CLASSES,
         likelihood="number-or-class",
         num_components=16,
+        background=1e-4,
         sigma_floor=1e-3,
         sigma_form="exp",
         decoder=(512,),
