@@ -63,8 +63,8 @@ class Architecture:
             is no for CNP and the transformers and yes for all others. No suits contexts that are chosen for a target.
         transformer: sizes of the transformer of TNP and DSVTNP, whose head has the hidden sizes of `decoder`.
         cells: sizes of TabTNP's layers among the cells of a table, before those among its rows (`transformer`).
-        coded_x: whether the second half of x says of each value of the first half what it is, as TabTNP reads tables and CurvePrior writes curves:
-            0 observed, 1 missing, −1 in a column that is not used.
+        coded_x: whether the second half of x says of each value of the first half what it is, as TabTNP reads tables
+            and CurvePrior writes curves: 0 observed, 1 missing, −1 in a column that is not used.
     """
 
     dim_x: int

@@ -139,7 +139,9 @@ class Rotary(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # Not by a matrix product: autocast and TF32 would round its factors.
         frequencies = self.frequencies.unsqueeze(1).unbind(-1)  # each [heads, 1, d/2]
-        waves = zip(x.unsqueeze(-3).unsqueeze(-1).unbind(-2), frequencies, strict=True)  # x: [..., 1, T, 1] each
+        waves = zip(
+            x.unsqueeze(-3).unsqueeze(-1).unbind(-2), frequencies, strict=True
+        )  # x: [..., 1, T, 1] each
         angle = torch.stack([place * frequency for place, frequency in waves]).sum(0)  # [..., heads, T, d/2]
         return torch.cat([angle.cos(), angle.sin()], dim=-1)
 
@@ -165,7 +167,10 @@ class Layer(nn.Module):
     def __init__(self, settings: Transformer, dim_x: int = 1) -> None:
         super().__init__()
         width = settings.width
-        self.num_heads, self.fused = settings.num_heads, settings.fused and (settings.rotary > 0 or not settings.equivariant)
+        self.num_heads, self.fused = (
+            settings.num_heads,
+            settings.fused and (settings.rotary > 0 or not settings.equivariant),
+        )
         self.norm_attention, self.norm_forward = nn.LayerNorm(width), nn.LayerNorm(width)
         self.project = nn.Linear(width, 3 * width)  # queries, keys, values
         self.mix = nn.Linear(width, width)
@@ -175,6 +180,7 @@ class Layer(nn.Module):
         self.relative: Relative | None = None
         if settings.equivariant and not self.turns:
             self.relative = Relative(dim_x, settings.num_heads, settings.relative)
+        self.fused = settings.fused and self.relative is None
         self._initialise(settings.num_layers)
 
     def _initialise(self, num_layers: int) -> None:
@@ -228,7 +234,9 @@ class Trunk(nn.Module):
         self.dim_x = dim_x
         self.place: nn.Module = nn.Identity()
         if settings.rotary:
-            self.place = Rotary(dim_x, settings.num_heads, settings.width // settings.num_heads, settings.rotary)
+            self.place = Rotary(
+                dim_x, settings.num_heads, settings.width // settings.num_heads, settings.rotary
+            )
 
     def among(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, list[Slots]]:
         """Pass tokens [..., T, W] that attend to those under the mask; also return the slots of each layer."""
