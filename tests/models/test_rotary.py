@@ -142,7 +142,7 @@ def test_angles_are_computed_in_full_precision_under_autocast():
 
 def test_a_fleet_equals_its_single_runs():
     make = partial(make_model, "tnp", replace(ARCH, dim_x=1))
-    source = Curves(batch_size=2, num_points=8, max_context=6)
+    source = Curves(batch_size=2, num_points=8, max_context=6, dtype=torch.float64)
     settings = Settings(num_steps=3, precision="float64", compile=False)
 
     def trained(seeds):
