@@ -20,6 +20,7 @@ LAYERS = [
         "networks",
         "aggregators",
         "objectives",
+        "losses",
         "gaussian",
         "naming",
         "devices",

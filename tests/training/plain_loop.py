@@ -11,10 +11,12 @@ from torch import Tensor
 
 from dsvnp.models import NeuralProcess
 from dsvnp.networks import Shape
-from dsvnp.objectives import Bound
+from dsvnp.objectives import Bound, Draws
 from dsvnp.task import Task
 from dsvnp.training import Fleet
 from examples.plain_loop import negative_bound, train_plainly
+
+OfDraws = Callable[[Draws, Draws, int], Tensor]  # of draws from the posterior and the priors, and steps taken
 
 
 def train_like(
@@ -25,6 +27,7 @@ def train_like(
     num_steps: int,
     loss: Callable[[Bound, int], Tensor] = negative_bound,
     after_backward: Callable[[int], None] = lambda step: None,
+    of_draws: OfDraws | None = None,
 ) -> None:
     """Train `model` by the example's loop on the tasks and noise that replica `row` of a fleet at step 0 would see.
 
@@ -32,9 +35,15 @@ def train_like(
     """
     objective = fleet.settings.objective
     draws = (objective.num_global, objective.num_local)
-    train_plainly(
-        model, batches_of(fleet, row, model, num_steps, draws), optimizer, loss, draws, after_backward
-    )
+    batches = batches_of(fleet, row, model, num_steps, draws)
+    if of_draws is None:
+        train_plainly(model, batches, optimizer, loss, draws, after_backward)
+        return
+    for step, (task, noise) in enumerate(batches):
+        optimizer.zero_grad()
+        prior = model.prior_draws(task, noise, propose_local=objective.propose_local)
+        of_draws(model.draws(task, noise), prior, step).backward()
+        optimizer.step()
 
 
 def batches_of(

@@ -25,6 +25,9 @@ def pretrain(
         str, typer.Option(help="bf16, tf32 or float32; auto is bf16 on a GPU and float32 elsewhere.")
     ] = "auto",
     seed: Annotated[int, typer.Option(help="Of the weights and of the synthetic functions.")] = 0,
+    tables: Annotated[
+        Path | None, typer.Option(help="File of real tables to score the network on as it trains.")
+    ] = None,
 ) -> None:
     """Train a network on synthetic functions; run again, it continues where it stopped.
 
@@ -39,12 +42,14 @@ def pretrain(
 
     if minutes is None and steps is None:
         raise ValueError("training needs an end: pass --minutes, --steps, or both")
+    if tables is not None and what != "tables":
+        raise ValueError(f"--tables scores a network for tables, got {what}; leave it out")
     recipe = lookup(what, RECIPES, "network to pretrain")()
     where = pick_device(device)
     if precision == "auto":
         precision = "bf16" if where.type == "cuda" else "float32"
     folder = out or Path("runs") / f"pretrain-{what}"
-    fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console())
+    fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables)
     if fleet.cluster.writes:
         typer.echo(f"{recipe.name}: step {fleet.num_steps_taken}, checkpoints in {folder / 'checkpoints'}")
 

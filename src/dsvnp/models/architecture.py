@@ -44,8 +44,14 @@ class Architecture:
         dim_laty: size of the embedded y; None reads y as it is.
         encoder: hidden sizes of [x, y] → dim_lat.
         dim_lat: size of representations and of each latent variable.
-        dim_local: size of each local latent z_* of DSVTNP; None is 4.
         decoder: hidden sizes of [x, latents] → y.
+        dim_local: size of each local latent z_*; None is the model's own: dim_lat in DSVNP, the paper's; 4 in DSVTNP.
+        local_hidden: hidden sizes of the local prior and posterior; None is one layer of dim_lat, the paper's.
+        local_start: "random", or "silent": the decoder's weights on z_* start at zero, and DSVNP starts as an NP.
+        local_detach: stop gradients where the local prior and posterior read z_G and the embeddings. KL_L then cannot
+            push z_G to the point where it says nothing.
+        local_posterior: "free" for a network of its own (Eq. 12), or "ladder" for one that corrects the prior, see
+            `LadderPosterior`.
         aggregator: name of the permutation-invariant mean over the context.
         num_heads: heads of AttnNP's cross-attention; 1 is plain dot-product attention.
         self_attention: layers of self-attention among the context before AttnNP's cross-attention (Sec. 2.2).
@@ -79,8 +85,12 @@ class Architecture:
     dim_laty: int | None = None
     encoder: tuple[int, ...] = (32, 32)
     dim_lat: int = 128
-    dim_local: int | None = None
     decoder: tuple[int, ...] = (128,)
+    dim_local: int | None = None
+    local_hidden: tuple[int, ...] | None = None
+    local_start: str = "random"
+    local_detach: bool = False
+    local_posterior: str = "free"
     aggregator: str = "mean"
     num_heads: int = 1
     self_attention: int = 0
@@ -106,8 +116,6 @@ class Architecture:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
-        if self.dim_local is not None and self.dim_local < 1:
-            raise ValueError(f"dim_local must be at least 1, got {self.dim_local}; None is the model's own")
         if self.self_attention < 0:
             raise ValueError(f"self_attention must not be negative, got {self.self_attention}; 0 is none")
         if self.self_attention and not self.attend_self:
@@ -118,6 +126,7 @@ class Architecture:
         for name in ("embed_x_hidden", "encoder", "latent_hidden", "decoder"):
             if any(size < 1 for size in getattr(self, name)):
                 raise ValueError(f"{name} must hold sizes of at least 1, got {getattr(self, name)}")
+        self._check_local()
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
         if self.posterior not in ("target", "context"):
@@ -132,6 +141,24 @@ class Architecture:
     def dim_values(self) -> int:
         """Number of values in x; the others are codes."""
         return self.dim_x // 2 if self.coded_x else self.dim_x
+
+    def _check_local(self) -> None:
+        """Refuse choices of the local latent that do not exist."""
+        if self.dim_local is not None and self.dim_local < 1:
+            raise ValueError(f"dim_local must be at least 1, got {self.dim_local}; None is the model's own")
+        hidden = self.local_hidden
+        if hidden is not None and (not hidden or min(hidden) < 1):
+            raise ValueError(
+                f"local_hidden must hold at least one size, each at least 1, got {hidden}; None is (dim_lat,)"
+            )
+        for name, known in (("local_start", ("random", "silent")), ("local_posterior", ("free", "ladder"))):
+            if (got := getattr(self, name)) not in known:
+                raise ValueError(f"{name} must be {known[0]!r} or {known[1]!r}, got {got!r}")
+
+    @property
+    def local_size(self) -> int:
+        """Size of each local latent, Z of z_*."""
+        return self.dim_lat if self.dim_local is None else self.dim_local
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:

@@ -185,6 +185,29 @@ class NeuralProcess(nn.Module, ABC):
                     target[..., start : start + step, :] = part
         return self.likelihood.predictive(*whole)
 
+    @final
+    def prior_draws(self, task: Task, noise: Noise, *, propose_local: bool = False) -> Draws:
+        """Draw z_G from p(z_G | C), as prediction does, and score the targets; the context is among them.
+
+        Args:
+            task: tasks with their context among the targets.
+            noise: random numbers of `noise_shapes`.
+            propose_local: draw each z_* from its posterior given that z_G, for an importance-weighted estimate. It is
+                drawn from its prior otherwise, and where `local_latent` gives none.
+        """
+        y_target, _ = task.all_points()
+        summary = self.summarise(task, noise)
+        local = self.local_latent(summary, task.x_target, y_target) if propose_local else None
+        if local is None:
+            raw = self.decode(summary, task.x_target, noise)
+            return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
+        q_local, p_local = local
+        z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, Z]
+        prior = p_local.unsqueeze(1)
+        own = {**noise, "local": (z_local - prior.mean) / prior.scale}  # `decode` draws mean + scale · noise
+        log_likelihood = self.likelihood.log_prob(self.decode(summary, task.x_target, own), y_target)
+        return Draws(log_likelihood, self.counted(task), q_local=q_local, p_local=p_local, z_local=z_local)
+
     def forward(self, task: Task, *args: Any, **kwargs: Any) -> Bound:
         """The objective, so that `torch.func.functional_call` reaches it."""
         return self.objective(task, *args, **kwargs)

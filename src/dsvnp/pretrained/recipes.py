@@ -16,7 +16,7 @@ from dsvnp.sources.priors.curves import CurvePrior, CurveSettings
 from dsvnp.sources.priors.tables import TablePrior, TableSettings
 from dsvnp.training import Adam, Schedule, Settings
 
-MAX_CLASSES = 10
+MAX_CLASSES, MAX_COLUMNS = 10, 32
 FASTEST_WAVE = 160.0  # radians per standard deviation of x: some ninety periods over evenly spread inputs
 
 
@@ -59,12 +59,12 @@ class PretrainingRecipe:
 def tables() -> PretrainingRecipe:
     """Rows of a table: numbers and classes, up to 32 columns, missing values."""
     arch = Architecture(
-        dim_x=64,
+        dim_x=2 * MAX_COLUMNS,
         dim_y=MAX_CLASSES,
         likelihood="number-or-class",
         num_components=16,
         background=1e-4,
-        sigma_floor=1e-3,
+        sigma_floor=3e-3,
         sigma_form="exp",
         decoder=(512,),
         cells=Transformer(width=128, num_layers=3, num_heads=4, feedforward=256, fused=True),
@@ -73,7 +73,7 @@ def tables() -> PretrainingRecipe:
     )
     shapes = (  # tables per batch, rows, columns: few columns, many columns, many rows
         TableSettings(batch_size=48, num_rows=256, max_columns=10, refresh_every=32),
-        TableSettings(batch_size=16, num_rows=256, min_columns=4, max_columns=32, refresh_every=64),
+        TableSettings(batch_size=16, num_rows=256, min_columns=4, max_columns=MAX_COLUMNS, refresh_every=64),
         TableSettings(batch_size=10, num_rows=1024, max_columns=12, min_context=32, refresh_every=64),
     )
     return PretrainingRecipe("tables", partial(TabTNP, arch), Rotation(tuple(map(TablePrior, shapes))))

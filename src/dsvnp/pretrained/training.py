@@ -6,23 +6,24 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
-from itertools import pairwise
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
-from dsvnp.pretrained.loading import Card, save_pretrained
-from dsvnp.pretrained.recipes import PretrainingRecipe
-from dsvnp.sources.base import TaskSource
+from dsvnp.pretrained.cards import card_of
+from dsvnp.pretrained.loading import save_pretrained
+from dsvnp.pretrained.recipes import MAX_CLASSES, MAX_COLUMNS, PretrainingRecipe
+from dsvnp.pretrained.validation import RealTable, read_tables, score
 from dsvnp.training import Cluster, Fleet, Interrupted, Reporter, train
 
-LOG = "log.jsonl"
+VALIDATE_EVERY = 2500  # steps
 MANY = 10**9  # steps: the end is set when the decay is to begin
 
 
@@ -35,6 +36,7 @@ def pretrain(
     precision: str = "bf16",
     seed: int = 0,
     console: Console | None = None,
+    tables: Path | None = None,
 ) -> Fleet:
     """Train a network up to a step or for some minutes, from the newest checkpoint in `out` if there is one.
 
@@ -49,51 +51,37 @@ def pretrain(
         precision: of the arithmetic, see `Settings`.
         seed: of the weights and of the prior.
         console: where progress is shown.
+        tables: real tables that the network is scored on as it trains (`validation`); None for none.
     """
+    console = console or Console()
     cluster = Cluster.from_environment("data")
-    fleet = Fleet(recipe.make, recipe.source, [seed], recipe.settings(num_steps, precision), device, cluster)
-    reporter = Reporter(f"pretrain {recipe.name}", num_steps, out / LOG, console=console or Console())
+    settings = recipe.settings(num_steps, precision)
+    validation = None
+    if tables is not None:
+        settings = replace(settings, validate_every=VALIDATE_EVERY)
+        validation = partial(
+            _validate, read_tables(tables, MAX_COLUMNS, MAX_CLASSES), out / "validation.jsonl"
+        )
+    fleet = Fleet(recipe.make, recipe.source, [seed], settings, device, cluster)
+    reporter = Reporter(f"pretrain {recipe.name}", num_steps, out / "log.jsonl", console=console)
     with _sitting(minutes) as over:
         try:
-            train(fleet, out / "checkpoints", reporter=reporter)
+            train(fleet, out / "checkpoints", validation, reporter)
         except Interrupted:
             if not cluster.largest(over.is_set()):  # the clocks of several processes differ a little
                 raise
     if cluster.writes:
-        save_pretrained(fleet.replica(0), _card(recipe, fleet, out, seed), out)
+        save_pretrained(fleet.replica(0), card_of(recipe, fleet, out / "log.jsonl", seed), out)
     return fleet
 
 
-def _card(recipe: PretrainingRecipe, fleet: Fleet, out: Path, seed: int) -> Card:
-    """What is known of a network when a sitting ends."""
-    on_gpu = fleet.device.type == "cuda"
-    return Card(
-        name=recipe.name,
-        prior=[_settings(source) for source in recipe.source.sources],
-        steps=fleet.num_steps_taken,
-        gpu_minutes=round(_minutes(out / LOG), 1) if on_gpu else 0.0,
-        gpu=torch.cuda.get_device_name(fleet.device) if on_gpu else "",
-        seed=seed,
-        limits=recipe.limits,
-    )
-
-
-def _settings(source: TaskSource) -> dict[str, Any]:
-    """The settings of a prior, in what JSON can hold."""
-    values = vars(source)["settings"]
-    shown = {field.name: getattr(values, field.name) for field in fields(values)}
-    return {
-        "kind": type(source).__name__,
-        **{k: str(v) if isinstance(v, torch.dtype) else v for k, v in shown.items()},
-    }
-
-
-def _minutes(log: Path) -> float:
-    """Time that the steps of a log took, over all sittings; what precedes a sitting's first step does not count."""
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    steps = [0, *(line["step"] for line in lines)]
-    spent = ((b - a) / line["steps_per_second"] for (a, b), line in zip(pairwise(steps), lines, strict=True))
-    return sum(spent) / 60
+def _validate(tables: Sequence[RealTable], log: Path, fleet: Fleet) -> Tensor:
+    """Score the network on real tables, write a line, and return the mean."""
+    scores = score(fleet.replica(0), tables)
+    if fleet.cluster.writes:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": fleet.num_steps_taken, **scores}) + "\n")
+    return torch.tensor([scores["both"]])
 
 
 @contextmanager
