@@ -111,7 +111,9 @@ def test_an_untrained_curve_needs_no_y_beyond_the_fit(curve):
 
 def test_missing_outputs_are_left_out(curve):
     expected = curve.fit(X[5:], Y[5:]).predict(ASKED)
-    np.testing.assert_array_equal(curve.fit(X, np.where(np.arange(40) < 5, np.nan, Y)).predict(ASKED), expected)
+    np.testing.assert_array_equal(
+        curve.fit(X, np.where(np.arange(40) < 5, np.nan, Y)).predict(ASKED), expected
+    )
 
 
 def test_dates_are_days(curve):
