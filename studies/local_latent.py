@@ -4,8 +4,7 @@
         --device cuda --out trials.jsonl
 
 The seeds train together as one fleet. Problems are those of the experiment `ambiguity`, and "sensors". All models
-have the same networks and σ floor. Likelihoods are per point, of targets outside the context, by importance sampling
-with q(z_*) as proposal and z_G from its prior; draws double until the mean is still.
+have the same networks and σ floor. Likelihoods are per point, of targets outside the context, by draws that suffice.
 """
 
 from __future__ import annotations
@@ -21,16 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from dsvnp.metrics import point_mask
+from dsvnp.estimation import log_likelihood
 from dsvnp.models import Architecture, NeuralProcess, make_model
-from dsvnp.models.dsvnp import DSVNP
 from dsvnp.objectives import Objective
 from dsvnp.paper.ambiguity.problems import PROBLEMS
-from dsvnp.predictive import log_mean_exp
 from dsvnp.sources.base import TaskSource
-from dsvnp.task import Task
 from dsvnp.training import Fleet, Settings
 from dsvnp.training.fleet import matmul_precision
 from dsvnp.training.schedule import Schedule
@@ -38,6 +33,7 @@ from studies.sensors import Y_STD, Sensors, new_sensors
 
 WIDE = {"encoder": (128, 128), "dim_lat": 128, "decoder": (128, 128, 128)}
 FLOOR = 0.01
+MAX_DRAWS = 16384
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,8 @@ def all_recipes() -> dict[str, Recipe]:
         "np": np,
         "attnnp": Recipe("attnnp"),
         "np-iw": np.with_objective(kind="iw", num_global=8),
-        "np-npml": np.with_objective(kind="npml", num_global=8),
+        "np-npml": np.with_objective(kind="npml", num_global=2),
+        "np-npml-8": np.with_objective(kind="npml", num_global=8),
         "np-gsnn": np.with_objective(kind="gsnn", num_global=4),
         "paper": paper,
         "paper-anneal": replace(paper, ramp=0.5),
@@ -117,7 +114,7 @@ def all_recipes() -> dict[str, Recipe]:
             f"{named}-si": small.with_objective(kind="si", num_local=8),
             f"{named}-free-bits": small.with_objective(free_bits=0.05),
         }
-    return recipes
+    return {**recipes, "default": recipes["local-ladder-detach-4-npml"]}
 
 
 def make_source(problem: str, seeds: list[int], device: str) -> TaskSource | list[TaskSource]:
@@ -153,42 +150,7 @@ def train(problem: str, recipe: Recipe, steps: int, seeds: list[int], device: st
 # --- measuring ---
 
 
-@torch.no_grad()
-def round_of_draws(
-    model: NeuralProcess, task: Task, draws: tuple[int, int], generator: torch.Generator
-) -> Tensor:
-    """ln of the mean over K·S draws of p(y_t | z) p(z_t)/q(z_t), [B, T]: z_G from its prior, z_* from q."""
-    y, _ = task.all_points()
-    noise = model.draw_noise(task, *draws, shared=True, generator=generator)
-    summary = model.summarise(task, noise)
-    if not isinstance(model, DSVNP):
-        return log_mean_exp(model.likelihood.log_prob(model.decode(summary, task.x_target, noise), y), (0, 1))
-    x = model.embed.x(task.x_target)
-    p_local = model.local_prior(summary, x)
-    q_local = model.local_posterior(summary, x, model.embed.y(y), prior=p_local)
-    z_local = q_local.unsqueeze(1).sample(noise["local"])
-    ratio = p_local.unsqueeze(1).log_prob(z_local) - q_local.unsqueeze(1).log_prob(z_local)
-    raw = model.decoder(x, summary[:, None], z_local)
-    return log_mean_exp(model.likelihood.log_prob(raw, y) + ratio, (0, 1))
-
-
-def log_likelihood(
-    model: NeuralProcess, task: Task, generator: torch.Generator, tolerance: float = 0.005, most: int = 256
-) -> tuple[Tensor, int]:
-    """ln p(y_t | C) of each target [B, T], and the number of draws: doubled until two changes in a row are small."""
-    draws = (32, 4 if "local" in model.noise_shapes(1, 1, 1, 1, True) else 1)
-    total, rounds, still = round_of_draws(model, task, draws, generator), 1, 0
-    counted = point_mask(task, "P")
-    while rounds < most and still < 2:
-        more = [round_of_draws(model, task, draws, generator) for _ in range(rounds)]
-        new = log_mean_exp(torch.stack([total, log_mean_exp(torch.stack(more), 0)]), 0)
-        change = abs(float((new - total)[counted].mean()))
-        still = still + 1 if change < tolerance else 0
-        total, rounds = new, 2 * rounds
-    return total, rounds * draws[0] * draws[1]
-
-
-def measure(model: NeuralProcess, problem: str, device: str, num_tasks: int) -> Iterator[tuple[str, float]]:
+def measure(model: NeuralProcess, problem: str, device: str, num_tasks: int) -> Iterator[tuple[str, Any]]:
     """Names and numbers of one trained model, on the same tasks for all."""
     generator = torch.Generator(device).manual_seed(77)
     if problem == "sensors":
@@ -196,24 +158,17 @@ def measure(model: NeuralProcess, problem: str, device: str, num_tasks: int) -> 
             task = new_sensors(known, generator, min(100, num_tasks))
             error = (model.predict(task, 256, generator=generator).mean - task.all_points()[0])[:, 20:]
             yield f"rmse_{known}", Y_STD * float(error.square().mean().sqrt())
-            yield f"log_likelihood_{known}", float(log_likelihood(model, task, generator)[0][:, 20:].mean())
+            yield f"log_likelihood_{known}", log_likelihood(model, task, max_draws=MAX_DRAWS).mean
         return
-    batches = [known.task for known in PROBLEMS[problem].tasks(num_tasks, generator, batch_size=32)]
-    values, most = [], 0
-    for task in batches:
-        value, draws = log_likelihood(model, task, generator)
-        values.append(value[point_mask(task, "P")])
-        most = max(most, draws)
-    yield "log_likelihood", float(torch.cat(values).mean())
-    yield (
-        "standard_error",
-        float(torch.stack([v.mean() for v in values]).std(correction=0) / len(values) ** 0.5),
-    )
-    yield "draws", most
+    batches = [known.task for known in PROBLEMS[problem].tasks(num_tasks, generator)]
+    found = log_likelihood(model, batches, max_draws=MAX_DRAWS)
+    yield from {
+        name: getattr(found, name) for name in ("method", "draws", "still", "stderr", "bound")
+    }.items()
+    yield "log_likelihood", found.mean
     with torch.no_grad():
-        bound = model.objective(batches[0], 16)
-    for name, value in {**bound.per_point(), "elbo": bound.elbo().sum() / bound.num_points.sum()}.items():
-        yield name, float(value)
+        terms = model.objective(batches[0], 16).per_point()
+    yield from ((name, float(value)) for name, value in terms.items())
 
 
 def main() -> None:

@@ -24,6 +24,8 @@ LAYERS = [
         "gaussian",
         "naming",
         "devices",
+        "autoregression",
+        "files",
     },
     APART,
     {"streaming", "estimation"},

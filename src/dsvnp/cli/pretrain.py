@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from dsvnp.cli.options import Device
 
 
 def pretrain(
@@ -20,7 +21,7 @@ def pretrain(
     steps: Annotated[
         int | None, typer.Option(min=1, help="Last step; the learning rate falls before it.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     precision: Annotated[
         str, typer.Option(help="bf16, tf32 or float32; auto is bf16 on a GPU and float32 elsewhere.")
     ] = "auto",
@@ -34,6 +35,8 @@ def pretrain(
     Without --steps the learning rate never falls: name the last step before the final sitting. Several GPUs share each
     batch under `torchrun --nproc-per-node N -m dsvnp pretrain …`.
     """
+    from rich.console import Console
+
     from dsvnp.devices import pick_device
     from dsvnp.naming import lookup
     from dsvnp.pretrained.recipes import RECIPES

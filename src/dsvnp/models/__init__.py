@@ -28,10 +28,4 @@ def make_model(name: str, arch: Architecture, embedding: nn.Module | None = None
     return lookup(name, MODELS, "model")(arch, embedding)
 
 
-def base_name(label: str) -> str:
-    """The registered model that a label begins with: "dsvnp-wide" is a "dsvnp"; any other label is its own."""
-    known = [name for name in MODELS if label == name or label.startswith(f"{name}-")]
-    return max(known, key=len, default=label)
-
-
-__all__ = ["MODELS", "Architecture", "NeuralProcess", "Transformer", "base_name", "make_model"]
+__all__ = ["MODELS", "Architecture", "NeuralProcess", "Transformer", "make_model"]

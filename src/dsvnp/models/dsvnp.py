@@ -74,7 +74,10 @@ class DSVNP(NeuralProcess):
     def decode(self, summary: Tensor, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs of each draw of z_G and, by ancestral sampling, of z_* (Eq. 17)."""
         x = self.embed.x(x_target)
-        z_local = self.local_prior(*self._read(summary, x)).unsqueeze(1).sample(noise.get("local"))
+        read = (
+            self._read(summary, x) if self.training else (summary, x)
+        )  # a prediction has all of its gradients
+        z_local = self.local_prior(*read).unsqueeze(1).sample(noise.get("local"))
         return self.decoder(x, summary[:, None], z_local)
 
     def local_latent(

@@ -85,7 +85,7 @@ class DSVTNP(NeuralProcess):
         y_target, in_context = task.all_points()
         x, h, members = self.backbone.points(task, bool(self.arch.score_context))
         y = self.backbone.embed.y(self.likelihood.encode(y_target, x.dtype))
-        features = self._features(x, members, in_context)
+        features = self._features(x, members.detach(), in_context)
         q_global, p_global = self.z_global(features, y, task.mask_target, in_context)
         z_global = q_global.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         z_task = z_global[:, :, None]  # [K, B, 1, Z]
@@ -103,6 +103,7 @@ class DSVTNP(NeuralProcess):
         """Keys and values of the context, and draws of z_G from p(z_G | C)."""
         x, members, memory = self.backbone.context(task)
         y = self.backbone.embed.y(self.likelihood.encode(task.y_context, x.dtype))
+        members = members.detach() if self.training else members  # a prediction has all of its gradients
         p_global = self.z_global.prior(self._features(x, members, task.mask_context), y, task.mask_context)
         return _Summary(memory, p_global.unsqueeze(0).sample(noise.get("global"))[:, :, None])
 
@@ -116,4 +117,4 @@ class DSVTNP(NeuralProcess):
         """What z_G reads of each point beside its y; if shifts are not to matter, x from the context's mean on."""
         if self.arch.transformer.equivariant:
             x = x - Mean()(x, in_context).unsqueeze(-2)
-        return torch.cat([x, members.detach()], dim=-1)
+        return torch.cat([x, members], dim=-1)
