@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 import dsvnp
-from dsvnp import cli
 from dsvnp.cli import app, main
 from dsvnp.models import MODELS
 from dsvnp.paper import EXPERIMENTS
@@ -80,7 +79,7 @@ def test_a_mistyped_word_is_one_line_and_exit_code_2(words, message, monkeypatch
 )
 def test_a_setting_of_the_right_type_is_taken(setting, monkeypatch):
     made = []
-    monkeypatch.setattr(cli, "run", lambda experiment, *_: made.append(experiment))
+    monkeypatch.setattr("dsvnp.paper.runner.run", lambda experiment, *_: made.append(experiment))
     result = CliRunner().invoke(app, ["reproduce", "toy", "--device", "cpu", "--set", setting])
     assert result.exit_code == 0, result.output
     name, _, value = setting.partition("=")
@@ -89,7 +88,7 @@ def test_a_setting_of_the_right_type_is_taken(setting, monkeypatch):
 
 def test_null_takes_a_presets_limit_away(monkeypatch):
     made = []
-    monkeypatch.setattr(cli, "run", lambda experiment, *_: made.append(experiment))
+    monkeypatch.setattr("dsvnp.paper.runner.run", lambda experiment, *_: made.append(experiment))
     words = [
         "reproduce",
         "images",
@@ -109,7 +108,7 @@ def test_a_damaged_checkpoint_is_one_line_and_exit_code_2(monkeypatch, capsys):
     def damaged(*_):
         raise CheckpointError("step-8: damaged; delete it")
 
-    monkeypatch.setattr(cli, "run", damaged)
+    monkeypatch.setattr("dsvnp.paper.runner.run", damaged)
     monkeypatch.setattr(sys, "argv", ["dsvnp", "reproduce", "toy", "--device", "cpu"])
     with pytest.raises(SystemExit) as leaving:
         main()
