@@ -20,7 +20,7 @@ from dsvnp.likelihoods import (
 )
 from dsvnp.models.transformer import Transformer
 from dsvnp.naming import lookup, unknown
-from dsvnp.networks import MLP, VGG, VGG19, LeNet
+from dsvnp.networks import MLP, VGG, VGG19, Fourier, LeNet
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,9 @@ class Architecture:
         num_components: components of a "mixture".
         background: weight of a wide component that bounds what an outlier costs under a "mixture"; 0 for none.
         rank: columns of the covariance factor of a "low-rank" Gaussian.
-        embed_x: "none", "mlp", "lenet" or "vgg": how inputs are embedded before anything else.
+        embed_x: "none", "mlp", "fourier", "lenet" or "vgg": how inputs are embedded before anything else.
         embed_x_hidden: hidden sizes of an "mlp" embedding.
+        num_waves: waves of a "fourier" embedding, each twice as fast as the one before.
         image: channels, height, width of an image embedding.
         vgg: output channels of a "vgg" embedding's convolutions, and "M" for a max pooling.
         dim_latx: size of the embedded x.
@@ -68,8 +69,8 @@ class Architecture:
             is no for CNP and the transformers and yes for all others. No suits contexts that are chosen for a target.
         transformer: sizes of the transformer of TNP and DSVTNP, whose head has the hidden sizes of `decoder`.
         cells: sizes of TabTNP's layers among the cells of a table, before those among its rows (`transformer`).
-        coded_x: whether the second half of x says of each value of the first half what it is, as TabTNP reads tables:
-            0 observed, 1 missing, −1 in a column that is not used.
+        coded_x: whether the second half of x says of each value of the first half what it is, as TabTNP reads tables
+            and CurvePrior writes curves: 0 observed, 1 missing, −1 in a column that is not used.
     """
 
     dim_x: int
@@ -77,6 +78,7 @@ class Architecture:
     likelihood: str = "gaussian"
     embed_x: str = "none"
     embed_x_hidden: tuple[int, ...] = ()
+    num_waves: int = 8
     image: tuple[int, int, int] | None = None
     vgg: tuple[int | str, ...] = VGG19
     dim_latx: int = 32
@@ -109,7 +111,7 @@ class Architecture:
     coded_x: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank"):
+        for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank", "num_waves"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.dim_laty is not None and self.dim_laty < 1:
@@ -134,6 +136,11 @@ class Architecture:
                 f"an image embedding needs image=(channels, height, width) whose product is "
                 f"dim_x={self.dim_x}, got {self.image}"
             )
+
+    @property
+    def dim_values(self) -> int:
+        """Number of values in x; the others are codes."""
+        return self.dim_x // 2 if self.coded_x else self.dim_x
 
     def _check_local(self) -> None:
         """Refuse choices of the local latent that do not exist."""
@@ -192,6 +199,7 @@ def make_embedding(arch: Architecture, dim_out: int, dropout: float = 0.0) -> nn
     image = arch.image or (0, 0, 0)
     kinds: dict[str, Callable[[], nn.Module]] = {
         "mlp": lambda: MLP([arch.dim_x], arch.embed_x_hidden, dim_out, relu_out=True, dropout=dropout),
+        "fourier": lambda: Fourier(arch.dim_x, arch.dim_values, arch.num_waves, dim_out),
         "lenet": lambda: LeNet(image, dim_out, dropout=dropout),
         "vgg": lambda: VGG(image, dim_out, arch.vgg, dropout),
     }

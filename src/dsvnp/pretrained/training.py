@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import torch
 from rich.console import Console
 from torch import Tensor
 
+from dsvnp.pretrained.cards import card_of
+from dsvnp.pretrained.loading import save_pretrained
 from dsvnp.pretrained.recipes import MAX_CLASSES, MAX_COLUMNS, PretrainingRecipe
 from dsvnp.pretrained.validation import RealTable, read_tables, score
 from dsvnp.training import Cluster, Fleet, Interrupted, Reporter, train
@@ -36,6 +39,8 @@ def pretrain(
     tables: Path | None = None,
 ) -> Fleet:
     """Train a network up to a step or for some minutes, from the newest checkpoint in `out` if there is one.
+
+    The weights so far, with their card, are in `out` when a sitting ends: `load_pretrained(recipe.name, out)`.
 
     Args:
         recipe: what to train.
@@ -63,8 +68,10 @@ def pretrain(
         try:
             train(fleet, out / "checkpoints", validation, reporter)
         except Interrupted:
-            if not over.is_set():
+            if not cluster.largest(over.is_set()):  # the clocks of several processes differ a little
                 raise
+    if cluster.writes:
+        save_pretrained(fleet.replica(0), card_of(recipe, fleet, out / "log.jsonl", seed), out)
     return fleet
 
 
@@ -79,17 +86,33 @@ def _validate(tables: Sequence[RealTable], log: Path, fleet: Fleet) -> Tensor:
 
 @contextmanager
 def _sitting(minutes: float | None) -> Iterator[threading.Event]:
-    """Ask this process to stop after some minutes, by the signal that a user would send."""
-    over = threading.Event()
+    """Ask this process to stop after some minutes, by the signal that a user would send.
 
-    def stop() -> None:
-        over.set()
-        os.kill(os.getpid(), signal.SIGTERM)
+    Training takes the signal once it has begun; sent before, it is dropped here and sent again a second later.
+    """
+    over, done = threading.Event(), threading.Event()
 
-    timer = threading.Timer(60 * (minutes or 0.0), stop)
-    if minutes is not None:
-        timer.start()
+    def watch() -> None:
+        wait = 60 * (minutes or 0.0)
+        while not done.wait(wait):
+            over.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait = 1.0
+
+    def drop(number: int, frame: FrameType | None) -> None:
+        if not over.is_set():  # not ours: as if nobody had listened
+            signal.signal(number, before)
+            signal.raise_signal(number)
+
+    if minutes is None:
+        yield over
+        return
+    before = signal.signal(signal.SIGTERM, drop)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
     try:
         yield over
     finally:
-        timer.cancel()
+        done.set()
+        watcher.join()
+        signal.signal(signal.SIGTERM, before)
