@@ -33,7 +33,7 @@ class Architecture:
         likelihood: "gaussian" (learned σ), "mixture" (of Gaussians, shared by all outputs), "low-rank" (a Gaussian over
             all outputs), "squared-error", "categorical", or "number-or-class" (with `dim_y` classes).
         num_components: components of a "mixture".
-        background: weight of a wide component that bounds what an outlier costs under a "mixture"; 0 for none.
+        background: weight of a wide component that bounds the loss of an outlier under a "mixture"; 0 for none.
         rank: columns of the covariance factor of a "low-rank" Gaussian.
         embed_x: "none", "mlp", "fourier", "lenet" or "vgg": how inputs are embedded before anything else.
         embed_x_hidden: hidden sizes of an "mlp" embedding.
@@ -49,15 +49,15 @@ class Architecture:
         local_hidden: hidden sizes of the local prior and posterior; None is one layer of dim_lat, the paper's.
         local_start: "random", or "silent": the decoder's weights on z_* start at zero, and DSVNP starts as an NP.
         local_detach: stop gradients where the local prior and posterior read z_G and the embeddings. KL_L then cannot
-            push z_G to the point where it says nothing.
+            make z_G collapse.
         local_posterior: "free" for a network of its own (Eq. 12), or "ladder" for one that corrects the prior, see
             `LadderPosterior`.
         aggregator: name of the permutation-invariant mean over the context.
         num_heads: heads of AttnNP's cross-attention; 1 is plain dot-product attention.
         self_attention: layers of self-attention among the context before AttnNP's cross-attention (Sec. 2.2).
         attend_self: whether, in training, a context point of AttnNP attends to itself as well, as in the code that the
-            paper follows. Its own label is then among what it reads; a target's never is. In prediction every target
-            sees all of the context.
+            paper follows. It then reads its own label; a target never does. In prediction every target sees all of the
+            context.
         latent_hidden: hidden sizes between the aggregated representation and the parameters of z_G; none is App. E's.
         latent_scale: "bounded" or "exp", see `GaussianHead`.
         sigma_floor: smallest observation σ of a Gaussian likelihood; 0 for none.
@@ -65,12 +65,12 @@ class Architecture:
         dropout: rate in the encoder of MC-Dropout; no other model has any.
         separate_encoders: give p(z_G) an encoder and head of its own instead of q(z_G)'s.
         posterior: "target" for q(z_G | T), or "context" for the reading under Eq. 15, q(z_G | C).
-        score_context: whether the objective is about the context's points as well; None is each model's own way, which
-            is no for CNP and the transformers and yes for all others. No suits contexts that are chosen for a target.
+        score_context: whether the objective scores the context's points as well; None is the model's own choice: False
+            for CNP and the transformers, True for all others. False suits contexts that are chosen for a target.
         transformer: sizes of the transformer of TNP and DSVTNP, whose head has the hidden sizes of `decoder`.
         cells: sizes of TabTNP's layers among the cells of a table, before those among its rows (`transformer`).
-        coded_x: whether the second half of x says of each value of the first half what it is, as TabTNP reads tables
-            and CurvePrior writes curves: 0 observed, 1 missing, −1 in a column that is not used.
+        coded_x: whether the second half of x holds a code for each value of the first half, as TabTNP reads tables and
+            CurvePrior writes curves: 0 observed, 1 missing, −1 in a column that is not used.
     """
 
     dim_x: int
@@ -120,8 +120,8 @@ class Architecture:
             raise ValueError(f"self_attention must not be negative, got {self.self_attention}; 0 is none")
         if self.self_attention and not self.attend_self:
             raise ValueError(
-                "attend_self=False keeps a point's own label from it, which self-attention would pass on through other "
-                f"points; got self_attention={self.self_attention}, use 0 or attend_self=True"
+                "attend_self=False hides a point's own label from it, but self-attention would pass it on through "
+                f"others; got self_attention={self.self_attention}, use 0 or attend_self=True"
             )
         for name in ("embed_x_hidden", "encoder", "latent_hidden", "decoder"):
             if any(size < 1 for size in getattr(self, name)):

@@ -1,4 +1,4 @@
-"""The benchmark of the estimators as a run: what `benchmarks/estimators.py` wrote, in rows like all others."""
+"""The benchmark of the estimators as a run: the output of `benchmarks/estimators.py`, in rows like all others."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ METRICS = ("rmse", "nll", "accuracy")
 
 
 def read_folds(path: Path) -> Run:
-    """Read a `rows.json` with a row for each data set, estimator and fold."""
+    """Read a `rows.json` with one row for each data set, estimator and fold."""
     folds = read_json(path)
     found = [(metric, fold) for fold in folds for metric in METRICS if metric in fold]
     groups = grouped(found, lambda pair: (pair[1]["dataset"], pair[1]["estimator"], pair[0], _unit(*pair)))
@@ -23,12 +23,12 @@ def read_folds(path: Path) -> Run:
 
 
 def find_folds(folder: Path) -> list[Run]:
-    """What the benchmark wrote at or below a folder."""
+    """The benchmark's results at or below a folder."""
     return [read_folds(path) for path in sorted(folder.rglob("estimators/rows.json"))]
 
 
 def _unit(metric: str, fold: dict[str, Any]) -> str:
-    """The unit of a metric; that of a classifier's NLL is another one."""
+    """The unit of a metric; a classifier's NLL has another one."""
     if metric == "accuracy":
         return "share"
     return "nats/row" if "accuracy" in fold else "standard"

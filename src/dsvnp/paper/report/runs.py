@@ -1,4 +1,4 @@
-"""Runs as a report finds them: `results.json`, the figures beside it, and how long it took. No weights are needed."""
+"""Runs as a report finds them: `results.json`, the figures next to it, and how long it took. No weights are needed."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Run:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a `results.json` and what is beside it."""
+        """Read a `results.json` and the files next to it."""
         data = read_json(path)
         absent = [key for key in KEYS if key not in data] if isinstance(data, dict) else list(KEYS)
         if absent:
@@ -36,7 +36,7 @@ class Run:
 
     @property
     def figures(self) -> list[Path]:
-        """The pictures beside the results, by name."""
+        """The pictures next to the results, by name."""
         return sorted(path for path in self.folder.iterdir() if path.suffix in PICTURES)
 
     @property
