@@ -339,7 +339,7 @@ def test_an_architecture_goes_through_json_and_back():
         ({"self_attention": -1}, "self_attention must not be negative, got -1; 0 is none"),
         (
             {"self_attention": 1, "attend_self": False},
-            "which self-attention would pass on through other points; got self_attention=1, use 0 or attend_self=True",
+            "self-attention would pass it on through others; got self_attention=1, use 0 or attend_self=True",
         ),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"dropout": -0.1}, "dropout must be at least 0 and below 1, got -0.1"),
