@@ -55,6 +55,8 @@ class Network:
         source: where its tasks come from.
         learning_rate: peak, reached after the warm-up; it falls to zero along a cosine.
         beta_local: weight of KL_L.
+        anneal_local: let KL_L rise together with KL_G, or count from the start: what z_* has learned to carry first,
+            z_G never learns.
         num_local: draws of z_* in training.
     """
 
@@ -63,6 +65,7 @@ class Network:
     source: Callable[[], PlaygroundTasks]
     learning_rate: float = 1e-3
     beta_local: float = 1.0
+    anneal_local: bool = True
     num_local: int = 1
 
     def settings(self, num_steps: int) -> Settings:
@@ -76,6 +79,7 @@ class Network:
                 beta_local=self.beta_local,
                 anneal="linear",
                 anneal_steps=max(1, num_steps // 4),
+                anneal_local=self.anneal_local,
                 num_local=self.num_local,
             ),
             log_every=max(1, min(1000, num_steps // 20)),
@@ -97,10 +101,17 @@ def networks(images: torch.Tensor | None = None) -> dict[str, Network]:
     )
     pushes = {"encoder": (96, 96), "dim_lat": 32, "latent_hidden": (96,), "decoder": (96, 96)}
     found = {
-        "curves-cnp": Network("cnp", _plain(128, 128, decoder=(128, 128)), curves),
-        "curves-np": Network("np", _plain(96, 96, latent_hidden=lat), curves),
-        "curves-attnnp": Network("attnnp", _plain(96, 96, latent_hidden=lat, num_heads=4), curves),
-        "curves-dsvnp": Network("dsvnp", _plain(96, 48, latent_hidden=lat, decoder=(64, 64)), curves),
+        "curves-cnp": Network("cnp", _plain(128, 128, decoder=(128, 128)), curves, 2e-3),
+        "curves-np": Network("np", _plain(96, 96, latent_hidden=lat), curves, 2e-3),
+        "curves-attnnp": Network("attnnp", _plain(96, 96, latent_hidden=lat, num_heads=4), curves, 2e-3),
+        "curves-dsvnp": Network(
+            "dsvnp",
+            _plain(96, 48, latent_hidden=lat, decoder=(64, 64)),
+            curves,
+            2e-3,
+            10.0,
+            anneal_local=False,
+        ),
         "curves-tnp": Network("tnp", _plain(64, 64, **deep), curves),
         "curves-dsvtnp": Network("dsvtnp", _plain(64, 32, dim_local=2, **deep), curves),
         "branches": Network("dsvtnp", branches, TwoBranches, num_local=2),

@@ -1,9 +1,12 @@
 // The page: tabs, theme, and what is told to those who listen.
 
+import { Branches } from "./branches.js";
+import { CartPole } from "./cartpole.js";
 import { Curves } from "./curves.js";
+import { Digits } from "./digits.js";
 import { themes } from "./theme.js";
 
-const TABS = { curves: Curves };
+const TABS = { curves: Curves, branches: Branches, cartpole: CartPole, digits: Digits };
 
 const live = document.getElementById("live");
 let pending = 0;

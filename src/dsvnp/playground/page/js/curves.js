@@ -1,7 +1,7 @@
 // The tab of curves: points that a person places, what each model makes of them, and the exact answer.
 
 import { Asker } from "./asking.js";
-import { button, choice, group, h, help, perFrame, slider, tick } from "./dom.js";
+import { button, chips, choice, group, h, help, perFrame, slider, tick } from "./dom.js";
 import { functions } from "./gp.js";
 import { PLACES, Panel, VIEW } from "./panels.js";
 import { PointSet, pointTable } from "./points.js";
@@ -22,7 +22,7 @@ const KERNEL_NAMES = { rbf: "RBF (smooth)", matern52: "Matérn 5/2 (rougher)", p
 export class Curves {
   state = { showBands: true, showFunctions: true, exact: null, truth: null, probe: null };
   process = { kernel: "rbf", length: 0.5, scale: 0.9, period: 1.2, noise: 0.05 };
-  overlay = "none";
+  overlay = "average";
   view = "all";
   seed = 11;
   count = 5;
@@ -60,6 +60,8 @@ export class Curves {
   #layout() {
     this.warning = h("p", { class: "warning", role: "status" });
     this.grid = h("div", { class: "panels" }, ...this.panels.map((panel) => panel.element));
+    this.chips = chips("Models", { all: "All", ...Object.fromEntries(this.panels.map(({ model }) => [model.name, model.title])) }, (view) => this.#show(view));
+    this.chips.set(matchMedia("(max-width: 32rem)").matches ? this.panels.at(-2).model.name : "all");
     const key = (name, text) => h("li", { class: `key ${name}` }, text);
     const legend = h("ul", { class: "legend", "aria-label": "Legend" }, key("mean", "mean"), key("epistemic", "not known yet (epistemic)"), key("aleatoric", "with noise (aleatoric)"), key("function", "functions drawn"), key("exact", "exact answer"));
     return h(
@@ -69,13 +71,12 @@ export class Curves {
         "Click to place observations: each panel shows what a network trained on thousands of random curves now believes, as a mean, a 95 % interval, and whole functions it considers possible.",
         "The dark band is what more points would remove, the light band adds the noise; networks without a latent variable cannot tell the two apart and show the light band only.",
         "The dashed orange lines are the exact answer of Bayes' rule, so the distance between the two is what the network has yet to learn.",
-      ), legend), this.warning, this.grid, h("p", { id: "keys", class: "hint" }, "Click adds a point, drag moves it, double click or a long press removes it. Keyboard: arrows move the cross or the selected point, Enter adds, N and P select, Delete removes.")),
+      ), this.chips), legend, this.warning, this.grid, h("p", { id: "keys", class: "hint" }, "Click adds a point, drag moves it, double click or a long press removes it. Keyboard: arrows move the cross or the selected point, Enter adds, N and P select, Delete removes.")),
       h("div", { class: "controls" }, ...this.#controls()),
     );
   }
 
   #controls() {
-    const views = { all: "All models", ...Object.fromEntries(this.panels.map(({ model }) => [model.name, model.title])) };
     const length = slider("Length scale", { min: 0.2, max: 1.4, step: 0.05, value: this.process.length, text: (v) => v.toFixed(2), onchange: (v) => this.#change({ length: v }) });
     const period = slider("Period", { min: 0.8, max: 2, step: 0.05, value: this.process.period, text: (v) => v.toFixed(2), onchange: (v) => this.#change({ period: v }) });
     period.hidden = true;
@@ -89,11 +90,10 @@ export class Curves {
     this.moreButton = button("One more point", () => this.#observe(1), { disabled: true });
     const animate = button("Animate", () => this.#animate(animate), { "aria-pressed": "false" });
     return [
-      group("Show", choice("Models", views, this.view, (value) => this.#show(value)),
-        tick("95 % intervals", true, (on) => this.#set({ showBands: on })),
+      group("Show", tick("95 % intervals", true, (on) => this.#set({ showBands: on })),
         tick("Functions", true, (on) => this.#set({ showFunctions: on })),
         h("div", { class: "row" }, animate, button("New functions", () => this.#reseed()))),
-      group("Exact answer", choice("Overlay", { none: "None", average: "All kernels, averaged", kernel: "The kernel below" }, this.overlay, (value) => this.#overlay(value)), kernel, length, period, noise),
+      group("Exact answer", choice("Overlay", { average: "All kernels, averaged", kernel: "The kernel below", none: "None" }, this.overlay, (value) => this.#overlay(value)), kernel, length, period, noise),
       group("Points", h("div", { class: "row" }, button("Draw a function", () => this.#hidden(), { class: "primary" }), this.moreButton, button("Clear", () => this.#clear())), this.truthTick, pointTable(this.set)),
     ];
   }
@@ -118,7 +118,8 @@ export class Curves {
   #show(view) {
     this.view = view;
     this.grid.classList.toggle("single", view !== "all");
-    for (const { element, model } of this.panels) element.hidden = view !== "all" && model.name !== view;
+    for (const { element, model } of this.panels)
+      element.hidden = view === "all" ? model.name === "exact" : model.name !== view;
     this.recompute();
   }
 

@@ -50,6 +50,16 @@ export function button(text, onclick, properties = {}) {
   return h("button", { type: "button", onclick, ...properties }, text);
 }
 
+/** A row of buttons of which one is chosen; `set` chooses. */
+export function chips(label, options, onchange) {
+  const buttons = Object.entries(options).map(([key, text]) => button(text, () => set(key), { "data-key": key }));
+  const set = (key) => {
+    for (const each of buttons) each.setAttribute("aria-pressed", String(each.dataset.key === key));
+    onchange(key);
+  };
+  return Object.assign(h("div", { class: "chips", role: "group", "aria-label": label }, ...buttons), { set });
+}
+
 /** A group of controls under a heading. */
 export const group = (title, ...children) => h("fieldset", {}, h("legend", {}, title), ...children);
 

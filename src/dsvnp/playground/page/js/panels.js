@@ -7,7 +7,7 @@ import { Editor } from "./points.js";
 import { rgb } from "./theme.js";
 
 export const VIEW = { x: [-2.5, 2.5], y: [-3, 3] };
-export const PLACES = Array.from({ length: 121 }, (_, i) => VIEW.x[0] + ((VIEW.x[1] - VIEW.x[0]) * i) / 120);
+export const PLACES = Array.from({ length: 101 }, (_, i) => VIEW.x[0] + ((VIEW.x[1] - VIEW.x[0]) * i) / 100);
 const WIDE = 1.96; // standard deviations of a 95 % interval
 
 /** Draw points of a set; those outside an interval get a ring of warning. */
@@ -77,12 +77,13 @@ export class Panel {
     const { plot, state, set } = this;
     if (!this.visible || !plot.fit()) return;
     plot.clear();
-    plot.outside(state.interval, "not trained here");
+    plot.outside(state.interval);
     if (this.bands && state.showBands) this.#bands();
     if (this.functions && state.showFunctions) this.#functions();
     if (state.truth) plot.line(state.truth.x, state.truth.y, { colour: rgb("truth"), width: 1.5, dash: [1, 4] });
     if (state.exact && state.exact !== this.bands) this.#outline(state.exact);
     if (this.bands) plot.line(PLACES, this.bands.mean, { colour: rgb("model"), width: 2.5 });
+    plot.outside(state.interval, "not trained here");
     drawPoints(plot, set, state.interval, document.activeElement === this.canvas);
     if (state.probe !== null) plot.upright(state.probe, rgb("muted"));
     plot.done();

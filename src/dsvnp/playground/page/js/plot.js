@@ -137,12 +137,15 @@ export class Plot {
     this.#rule(u, v - size, u, v + size);
   }
 
-  /** Shade where x lies outside an interval, and say why along the edge. */
-  outside([low, high], text) {
+  /** Hatch where x lies outside an interval; with a text, write it there instead. */
+  outside([low, high], text = "") {
     const c = this.context, [left, right] = this.view.x, bottom = this.height - MARGIN.bottom;
     for (const [from, to] of [[left, low], [high, right]]) {
-      if (to - from < 1e-9) continue;
       const a = this.px(from), b = this.px(to);
+      if (text) {
+        this.#along((a + b) / 2 + 4, (MARGIN.top + bottom) / 2, text);
+        continue;
+      }
       c.fillStyle = rgb("warn", 0.08);
       c.fillRect(a, MARGIN.top, b - a, bottom - MARGIN.top);
       Object.assign(c, { strokeStyle: rgb("warn", 0.22), lineWidth: 1 });
@@ -152,14 +155,18 @@ export class Plot {
       c.clip();
       for (let s = a - bottom; s < b; s += 9) this.#rule(s, bottom, s + bottom, 0);
       c.restore();
-      if (b - a < 14) continue;
-      c.save();
-      c.translate((a + b) / 2 + 4, (MARGIN.top + bottom) / 2);
-      c.rotate(-Math.PI / 2);
-      Object.assign(c, { fillStyle: rgb("warn"), textAlign: "center", font: FONT });
-      c.fillText(text, 0, 0);
-      c.restore();
     }
+  }
+
+  #along(x, y, text) {
+    const c = this.context;
+    c.save();
+    c.translate(x, y);
+    c.rotate(-Math.PI / 2);
+    Object.assign(c, { fillStyle: rgb("warn"), strokeStyle: rgb("surface", 0.8), lineWidth: 3, textAlign: "center", font: FONT });
+    c.strokeText(text, 0, 0);
+    c.fillText(text, 0, 0);
+    c.restore();
   }
 }
 
