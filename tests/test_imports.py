@@ -28,7 +28,7 @@ LAYERS = [
     {"streaming", "estimation"},
     {"training"},
     {"plotting"},
-    {"tabular", "demo"},
+    {"tabular", "demo", "playground"},
     {"paper"},
     {"cli", "__main__"},
 ]

@@ -16,9 +16,10 @@ from typing import Any
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-extensions "
-    "--disable-background-networking --disable-component-update --hide-scrollbars --remote-debugging-pipe"
-).split()
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
+    *("--no-first-run", "--disable-extensions", "--disable-background-networking"),
+    *("--disable-component-update", "--remote-debugging-pipe"),
+)
 
 
 class Browser:

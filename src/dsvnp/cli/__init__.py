@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 import dsvnp
+from dsvnp.cli import playground as cli_playground
 from dsvnp.cli import tables as cli_tables
 from dsvnp.demo import Demo, run_demo
 from dsvnp.devices import pick_device
@@ -35,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cli_tables.register(app)
+cli_playground.register(app)
 
 
 def _version(asked: bool) -> None:

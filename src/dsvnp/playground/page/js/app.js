@@ -21,6 +21,7 @@ async function start() {
   const response = await fetch("weights/manifest.json");
   if (!response.ok) throw new Error(`weights/manifest.json: ${response.status}`);
   const manifest = await response.json(), tabs = {};
+  globalThis.playground = { tabs, manifest }; // for the curious, and for tests
 
   const show = (name, focus = false) => {
     for (const button of document.querySelectorAll("[role=tab]")) {
