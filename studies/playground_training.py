@@ -87,43 +87,61 @@ class Network:
 
 
 def _plain(width: int, lat: int, **others: Any) -> Architecture:
-    """Sizes of the models without a transformer."""
+    """Sizes for curves of the models without a transformer."""
     sizes: dict[str, Any] = {"encoder": (width, width), "decoder": (width, width), "dim_lat": lat}
     return Architecture(1, 1, sigma_floor=0.01, **{**sizes, **others})
 
 
+def _deep(dim_x: int, floor: float, **others: Any) -> Architecture:
+    """Sizes of the transformers."""
+    sizes: dict[str, Any] = {"transformer": SMALL, "decoder": (64,), "sigma_floor": floor}
+    return Architecture(dim_x, 1, **{**sizes, **others})
+
+
+def curve_networks() -> dict[str, Network]:
+    """One network per model."""
+    few = _plain(96, 48, latent_hidden=(96,), decoder=(64, 64))
+    return {
+        "curves-cnp": Network("cnp", _plain(128, 128), MixedCurves, 2e-3),
+        "curves-np": Network("np", _plain(96, 96, latent_hidden=(96,)), MixedCurves, 2e-3),
+        "curves-attnnp": Network(
+            "attnnp", _plain(96, 96, latent_hidden=(96,), num_heads=4), MixedCurves, 2e-3
+        ),
+        "curves-dsvnp": Network("dsvnp", few, MixedCurves, 2e-3, beta_local=10.0, anneal_local=False),
+        "curves-tnp": Network("tnp", _deep(1, 0.01), MixedCurves),
+        "curves-dsvtnp": Network(
+            "dsvtnp", _deep(1, 0.01, encoder=(64, 64), dim_lat=32, dim_local=2), MixedCurves
+        ),
+    }
+
+
+def other_networks() -> dict[str, Network]:
+    """The networks of two branches and of the cart-pole."""
+    pair = _deep(1, 0.02, dim_lat=32, dim_local=2, encoder=(64,), decoder=(64, 64))
+    cart = Architecture(
+        4, 2, encoder=(96, 96), dim_lat=32, latent_hidden=(96,), decoder=(96, 96), sigma_floor=0.02
+    )
+    return {
+        "branches": Network("dsvtnp", pair, TwoBranches, num_local=2),
+        "cartpole": Network("np", cart, Pushes),
+    }
+
+
+def digit_networks(images: torch.Tensor) -> dict[str, Network]:
+    """One network that completes digits sharply, and one that imagines whole ones."""
+    wide = Architecture(
+        2, 1, encoder=(128,) * 3, dim_lat=96, latent_hidden=(128,), decoder=(128,) * 4, sigma_floor=0.05
+    )
+    source = partial(DigitPixels, images=images)
+    return {
+        "digits-tnp": Network("tnp", _deep(2, 0.05), source),
+        "digits-np": Network("np", wide, source),
+    }
+
+
 def networks(images: torch.Tensor | None = None) -> dict[str, Network]:
     """All networks by the names of their files; those for digits need images to learn from."""
-    curves, lat = MixedCurves, (96,)
-    deep = {"decoder": (64,), "transformer": SMALL}
-    branches = Architecture(
-        1, 1, sigma_floor=0.02, dim_lat=32, dim_local=2, encoder=(64,), decoder=(64, 64), transformer=SMALL
-    )
-    pushes = {"encoder": (96, 96), "dim_lat": 32, "latent_hidden": (96,), "decoder": (96, 96)}
-    found = {
-        "curves-cnp": Network("cnp", _plain(128, 128, decoder=(128, 128)), curves, 2e-3),
-        "curves-np": Network("np", _plain(96, 96, latent_hidden=lat), curves, 2e-3),
-        "curves-attnnp": Network("attnnp", _plain(96, 96, latent_hidden=lat, num_heads=4), curves, 2e-3),
-        "curves-dsvnp": Network(
-            "dsvnp",
-            _plain(96, 48, latent_hidden=lat, decoder=(64, 64)),
-            curves,
-            2e-3,
-            10.0,
-            anneal_local=False,
-        ),
-        "curves-tnp": Network("tnp", _plain(64, 64, **deep), curves),
-        "curves-dsvtnp": Network("dsvtnp", _plain(64, 32, dim_local=2, **deep), curves),
-        "branches": Network("dsvtnp", branches, TwoBranches, num_local=2),
-        "cartpole": Network("np", Architecture(4, 2, sigma_floor=0.02, **pushes), Pushes),
-    }
-    if images is not None:
-        digits = partial(DigitPixels, images=images)
-        arch = {"sigma_floor": 0.05, "transformer": SMALL, "decoder": (64,)}
-        plain = {"encoder": (128, 128, 128), "dim_lat": 96, "latent_hidden": (128,), "decoder": (128,) * 4}
-        found["digits-tnp"] = Network("tnp", Architecture(2, 1, **arch), digits)
-        found["digits-np"] = Network("np", Architecture(2, 1, sigma_floor=0.05, **plain), digits)
-    return found
+    return curve_networks() | other_networks() | (digit_networks(images) if images is not None else {})
 
 
 def domains() -> dict[str, Any]:

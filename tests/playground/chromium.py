@@ -139,10 +139,10 @@ class Browser:
             clickCount=clicks,
         )
 
-    def click(self, x: float, y: float) -> None:
-        """Click once."""
-        self.mouse("Pressed", x, y)
-        self.mouse("Released", x, y)
+    def click(self, x: float, y: float, clicks: int = 1) -> None:
+        """Click once; `clicks` says the how manieth of a double click it is."""
+        self.mouse("Pressed", x, y, clicks)
+        self.mouse("Released", x, y, clicks)
 
     def drag(self, start: tuple[float, float], end: tuple[float, float], steps: int = 5) -> None:
         """Drag with the mouse."""

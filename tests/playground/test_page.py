@@ -51,9 +51,18 @@ def show(browser, url, tab, width=1280, dark=False):
 def place(browser, x, y):
     """Where a point of the first panel's data lies in the window."""
     return browser.run(
-        f"""(() => {{ const plot = playground.tabs.curves.panels.find(p => p.visible).plot;
-        const box = plot.canvas.getBoundingClientRect(); return [box.left + plot.px({x}), box.top + plot.py({y})]; }})()"""
+        f"""(() => {{
+          const {{ plot }} = playground.tabs.curves.panels.find(p => p.visible);
+          const box = plot.canvas.getBoundingClientRect();
+          return [box.left + plot.px({x}), box.top + plot.py({y})];
+        }})()"""
     )
+
+
+def press(browser, tab, text):
+    """Press the button of a tab that shows this text."""
+    buttons = f"[...document.querySelectorAll('#panel-{tab} button')]"
+    browser.run(f"{buttons}.find(b => b.textContent === '{text}').click()")
 
 
 def luminance(colour):
@@ -102,7 +111,7 @@ def test_help_has_three_sentences_on_every_tab(browser, url):
         assert len(re.findall(r"[.!?](?:\s|$)", text)) == 3, text
 
 
-def test_a_mouse_adds_drags_and_removes(browser, url, record_property):
+def test_a_mouse_adds_drags_and_removes(browser, url):
     show(browser, url, "curves")
     assert browser.run(f"{SET}.points.length") == 5
     browser.click(*place(browser, 1.4, 1.0))
@@ -112,8 +121,9 @@ def test_a_mouse_adds_drags_and_removes(browser, url, record_property):
     moved = browser.run(f"{SET}.points.at(-1)")
     assert (moved["x"], moved["y"]) == (pytest.approx(1.0, abs=0.05), pytest.approx(-1.5, abs=0.05))
     browser.until(f"playground.tabs.curves.panels[0].bands.mean[80] !== {before[80]}", "the bands to follow")
-    for _ in range(2):
-        browser.click(*place(browser, 1.0, -1.5))
+    end = place(browser, 1.0, -1.5)
+    for clicks in (1, 2):
+        browser.click(*end, clicks)
     assert browser.run(f"{SET}.points.length") == 5
     assert browser.complaints == []
 
@@ -145,12 +155,10 @@ def test_functions_hold_still_until_new_ones_are_wanted(browser, url):
     browser.run(f"{SET}.move(0, {{...{SET}.points[0]}})")
     browser.until(f"!{panel}.asker.busy")
     assert browser.run(f"[...{panel}.functions]") == first
-    browser.run(
-        "[...document.querySelectorAll('button')].find(b => b.textContent === 'New functions').click()"
-    )
+    press(browser, "curves", "New functions")
     browser.until(f"{panel}.functions[0] !== {first[0]}", "new functions")
     moving = browser.run(f"{panel}.functions[0]")
-    browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'Animate').click()")
+    press(browser, "curves", "Animate")
     browser.until(f"{panel}.functions[0] !== {moving}", "functions to move")
 
 
@@ -220,8 +228,7 @@ def test_one_latent_is_frozen_while_the_other_is_resampled(browser, url):
     show(browser, url, "branches")
     tab = "playground.tabs.branches"
     seeds = browser.run(f"({{...{tab}.seeds}})")
-    resample = "[...document.querySelectorAll('#panel-branches button')].find(b => b.textContent === 'Resample').click()"
-    browser.run(resample)
+    press(browser, "branches", "Resample")
     after = browser.run(f"({{...{tab}.seeds}})")
     assert after["global"] == seeds["global"]
     assert after["local"] != seeds["local"]
@@ -244,15 +251,10 @@ def test_pushes_narrow_the_mass(browser, url):
 def test_painted_pixels_are_read(browser, url):
     show(browser, url, "digits")
     tab = "playground.tabs.digits"
-    browser.run(
-        "[...document.querySelectorAll('#panel-digits button')].find(b => b.textContent === 'Clear').click()"
-    )
-    box = browser.run(
-        "(() => { const b = document.querySelector('.pad').getBoundingClientRect(); return [b.left, b.top, b.width]; })()"
-    )
-    browser.drag(
-        (box[0] + 0.5 * box[2], box[1] + 0.2 * box[2]), (box[0] + 0.5 * box[2], box[1] + 0.7 * box[2])
-    )
+    press(browser, "digits", "Clear")
+    pad = "document.querySelector('.pad').getBoundingClientRect()"
+    left, top, width = (browser.run(f"{pad}.{name}") for name in ("left", "top", "width"))
+    browser.drag((left + width / 2, top + 0.2 * width), (left + width / 2, top + 0.7 * width))
     painted = browser.run(f"[...{tab}.ink].filter(v => !Number.isNaN(v)).length")
     assert 14 < painted < 80
     browser.run("document.querySelector('.pad').focus()")

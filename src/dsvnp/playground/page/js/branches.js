@@ -47,7 +47,7 @@ export class Branches {
     new ResizeObserver(() => this.redraw()).observe(this.canvas);
     for (const event of ["focus", "blur"]) this.canvas.addEventListener(event, () => this.redraw());
     const panel = h("section", { class: "panel", "data-model": "branches", "aria-label": "DSVTNP on two branches" },
-      h("header", {}, h("h3", {}, "DSVTNP"), h("span", { class: "note" }, "a point's own latent chooses its branch")), this.canvas,
+      h("header", {}, h("h2", {}, "DSVTNP"), h("span", { class: "note" }, "a point's own latent chooses its branch")), this.canvas,
       h("footer", {}, h("span", {}, ""), this.time));
     this.panel = panel;
     return h("div", { class: "tab-body" },

@@ -50,7 +50,7 @@ export class CartPole {
     this.verdict = h("output", { class: "readout" });
     this.warning = h("p", { class: "warning", role: "status" });
     for (const each of [this.scene, this.massCanvas, this.trialCanvas]) new ResizeObserver(() => this.redraw()).observe(each);
-    const panel = (title, note, name, ...children) => h("section", { class: "panel", "aria-label": title, "data-model": name }, h("header", {}, h("h3", {}, title), h("span", { class: "note" }, note)), ...children);
+    const panel = (title, note, name, ...children) => h("section", { class: "panel", "aria-label": title, "data-model": name }, h("header", {}, h("h2", {}, title), h("span", { class: "note" }, note)), ...children);
     this.massPanel = panel("Mass", "in kg; dashed: the exact posterior", "cartpole", this.massCanvas, h("footer", {}, this.verdict, this.time));
     this.count = h("span", { class: "note" });
     return h("div", { class: "tab-body" },

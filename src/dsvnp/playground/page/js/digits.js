@@ -42,7 +42,7 @@ export class Digits {
     this.samples = Array.from({ length: COUNT }, (_, i) => image("sample", `Possible digit ${i + 1}`));
     this.note = h("p", { class: "warning", role: "status" });
     this.time = h("span", { class: "time" });
-    const panel = (title, note, ...children) => h("section", { class: "panel picture", "aria-label": title }, h("header", {}, h("h3", {}, title), h("span", { class: "note" }, note)), ...children);
+    const panel = (title, note, ...children) => h("section", { class: "panel picture", "aria-label": title }, h("header", {}, h("h2", {}, title), h("span", { class: "note" }, note)), ...children);
     this.meanPanel = panel("Completed", "mean ink", this.mean, h("footer", {}, h("span"), this.time));
     this.meanPanel.dataset.model = "digits";
     const first = this.networks[0]?.[0];
@@ -57,7 +57,7 @@ export class Digits {
           "With few pixels the possible digits differ, with more they agree; a shape that is no digit at all is outside what it was trained on.",
         ), models), this.note,
         h("div", { class: "panels triple" }, panel("Your pixels", "paint here", this.pad, h("footer", {})), this.meanPanel, panel("Not sure", "standard deviation", this.std, h("footer", {}))),
-        this.askers.np ? h("section", { class: "panel", "aria-label": "Possible digits" }, h("header", {}, h("h3", {}, "Possible digits"), h("span", { class: "note" }, "one per draw of NP's global latent z_G")), h("div", { class: "samples" }, ...this.samples)) : "",
+        this.askers.np ? h("section", { class: "panel", "aria-label": "Possible digits" }, h("header", {}, h("h2", {}, "Possible digits"), h("span", { class: "note" }, "one per draw of NP's global latent z_G")), h("div", { class: "samples" }, ...this.samples)) : "",
         h("p", { id: "keys-digits", class: "hint" }, "Paint with mouse, finger or pen. Keyboard: arrows move the cell, Space paints it.")),
       h("div", { class: "controls" }, ...this.#controls()));
     return body;

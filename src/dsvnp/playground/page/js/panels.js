@@ -32,13 +32,13 @@ export class Panel {
    */
   constructor(model, set, state) {
     Object.assign(this, { model, set, state });
-    this.canvas = h("canvas", { role: "application", "aria-roledescription": "plot with points", "aria-describedby": "keys" });
+    this.canvas = h("canvas", { role: "application", "aria-roledescription": "plot with points", "aria-label": `${model.title}: points and what the model predicts`, "aria-describedby": "keys" });
     this.readout = h("output", { class: "readout" });
     this.time = h("span", { class: "time" });
     this.element = h(
       "section",
       { class: "panel", "aria-label": model.title, "data-model": model.name },
-      h("header", {}, h("h3", {}, model.title), h("span", { class: "note" }, model.note)),
+      h("header", {}, h("h2", {}, model.title), h("span", { class: "note" }, model.note)),
       this.canvas,
       h("footer", {}, this.readout, this.time),
     );

@@ -3,7 +3,7 @@
 import { h, shown } from "./dom.js";
 
 const REACH = { mouse: 12, pen: 14, touch: 24 }; // pixels within which a point is meant
-const LONG_PRESS = 550; // milliseconds
+const LONG_PRESS = 550, DOUBLE_TAP = 350; // milliseconds
 
 /** Points { x, y }, which one is selected, and where the keyboard's cross is. Tells of every change. */
 export class PointSet extends EventTarget {
@@ -73,7 +73,8 @@ const place = ({ x, y }) => `x ${shown(x)}, y ${shown(y)}`;
 export class Editor {
   #drag = null;
   #press = 0;
-  #last = { time: 0, index: -2 };
+  #twice = -1; // the point that two presses in a row were on
+  #last = { time: 0, index: -2 }; // the press before this one, and on which point it was
 
   constructor(plot, set, probe = () => {}) {
     Object.assign(this, { plot, set, probe });
@@ -84,6 +85,7 @@ export class Editor {
     canvas.addEventListener("pointerup", (event) => this.#up(event));
     canvas.addEventListener("pointercancel", () => this.#stop());
     canvas.addEventListener("pointerleave", () => this.probe(null));
+    canvas.addEventListener("dblclick", () => this.#twice >= 0 && this.set.remove(this.#twice));
     canvas.addEventListener("contextmenu", (event) => this.#menu(event));
     canvas.addEventListener("keydown", (event) => this.#key(event));
     // A finger on a point drags it; anywhere else it scrolls the page.
@@ -112,7 +114,9 @@ export class Editor {
   #down(event) {
     if (event.button !== 0 || !event.isPrimary) return;
     const at = this.#where(event), index = this.#hit(at, REACH[event.pointerType] ?? 14), now = performance.now();
-    if (index >= 0 && index === this.#last.index && now - this.#last.time < 350) {
+    const again = index >= 0 && index === this.#last.index; // a point that was there at the first press
+    this.#twice = again ? index : -1;
+    if (again && event.pointerType === "touch" && now - this.#last.time < DOUBLE_TAP) {
       this.#last = { time: 0, index: -2 };
       return this.set.remove(index);
     }
@@ -200,7 +204,7 @@ export class Editor {
 /** The points as numbers, which can be typed: for exact values, and for those who do not see the plot. */
 export function pointTable(set) {
   const body = h("tbody"), details = h("details", { class: "numbers" }, h("summary", {}, "Points as numbers"));
-  details.append(h("table", {}, h("thead", {}, h("tr", {}, ...["x", "y", ""].map((text) => h("th", { scope: "col" }, text)))), body));
+  details.append(h("table", {}, h("thead", {}, h("tr", {}, ...["x", "y", "remove"].map((text) => h("th", { scope: "col" }, text)))), body));
   const cell = (index, axis) => {
     const input = h("input", { type: "number", step: 0.1, value: set.points[index][axis].toFixed(2), "aria-label": `${axis} of point ${index + 1}` });
     input.addEventListener("change", () => Number.isFinite(input.valueAsNumber) && set.move(index, { [axis]: input.valueAsNumber }));
