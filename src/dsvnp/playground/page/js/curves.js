@@ -25,7 +25,7 @@ export class Curves {
   overlay = "average";
   view = "all";
   seed = 11;
-  count = 5;
+  count = 6;
   phase = 0;
   moving = false;
 

@@ -29,7 +29,7 @@ function balanced(seed, K, size) {
 }
 
 /** Mean and both variances of a network at places; draws of z_* share their noise over places, for smooth bands. */
-export function bands(network, { points, places, draws = 20, locals = 2, seed = 1 }) {
+export function bands(network, { points, places, draws = 40, locals = 2, seed = 1 }) {
   const T = places.length, S = network.sizes.local ? locals : 1, K = Math.ceil(draws / S);
   const noise = { ...noiseOf(network, K, S, 1, seed), shared: true };
   const prediction = network.predict(contextOf(points), Float64Array.from(places), T, noise);
@@ -60,7 +60,7 @@ export function draws(network, { points, places, count, seed, phase = 0, interva
 }
 
 /** Places of an interval in an order that spreads out: middle, quarters, eighths. */
-export function anchors([low, high], levels = 3) {
+export function anchors([low, high], levels = 4) {
   const out = [low, high];
   for (let level = 1; level <= levels; level++)
     for (let i = 1; i < 2 ** level; i += 2) out.push(low + ((high - low) * i) / 2 ** level);
@@ -152,7 +152,7 @@ function pixelTask(pixels, side) {
 }
 
 /** A completed picture: mean ink and its standard deviation, [side, side] each. */
-export function completion(network, { pixels, side, draws = 8, seed = 1 }) {
+export function completion(network, { pixels, side, draws = 16, seed = 1 }) {
   const { context, x, T } = pixelTask(pixels, side), K = network.sizes.global ? draws : 1;
   const { mean, epistemic, aleatoric } = moments(network.predict(context, x, T, noiseOf(network, K, 1, T, seed)));
   return { mean, std: epistemic.map((value, i) => Math.sqrt(value + aleatoric[i])) };

@@ -12,6 +12,11 @@ export function linearOf(tensors, weight, bias) {
 const named = (tensors, name) => linearOf(tensors, `${name}.weight`, `${name}.bias`);
 const norm = (tensors, name) => ({ weight: tensors[`${name}.weight`].data, bias: tensors[`${name}.bias`].data });
 
+/** Some outputs of a linear layer as a layer of their own. */
+function rowsOf({ weight, bias, in: dim }, from, count) {
+  return { weight: weight.subarray(from * dim, (from + count) * dim), bias: bias.subarray(from, from + count), in: dim, out: count };
+}
+
 /** [inputs] → hidden → … → out with ReLU between, the inputs' parts of the first layer kept apart. */
 export class MLP {
   constructor(tensors, name, reluOut = false) {
@@ -80,25 +85,20 @@ class Layer {
     for (const part of ["project", "mix", "expand", "contract"]) this[part] = named(tensors, `${name}.${part}`);
     for (const part of ["norm_attention", "norm_forward"]) this[part] = norm(tensors, `${name}.${part}`);
     this.width = this.mix.out;
+    this.parts = [0, 1, 2].map((which) => rowsOf(this.project, which * this.width, this.width)); // queries, keys, values
     this.relative = tensors[`${name}.relative.last.weight`] ? new Relative(tensors, `${name}.relative`, heads) : null;
-  }
-
-  /** Some of queries (0), keys (1), values (2) of tokens that are normalised already. */
-  #part(normed, rows, which) {
-    const { weight, bias, in: dim } = this.project, W = this.width;
-    const rowsOf = (array, size) => array.subarray(which * W * size, (which + 1) * W * size);
-    return linear(normed, rows, { weight: rowsOf(weight, dim), bias: rowsOf(bias, 1), in: dim, out: W });
   }
 
   /** What the layer knows of tokens. */
   slots(h, rows, x) {
     const normed = layerNorm(h, rows, this.norm_attention);
-    return { keys: this.#part(normed, rows, 1), values: this.#part(normed, rows, 2), count: rows, x, valueWidth: this.width };
+    const [, keys, values] = this.parts.map((part, i) => (i ? linear(normed, rows, part) : null));
+    return { keys, values, count: rows, x, valueWidth: this.width };
   }
 
   /** Let tokens attend to slots; changes h. */
   onto(h, rows, x, slots) {
-    const queries = this.#part(layerNorm(h, rows, this.norm_attention), rows, 0);
+    const queries = linear(layerNorm(h, rows, this.norm_attention), rows, this.parts[0]);
     const change = this.relative && slots.count ? this.relative.change(x, slots.x, rows, slots.count) : null;
     add(h, linear(attend(queries, rows, slots, this.heads, change), rows, this.mix));
     const hidden = gelu(linear(layerNorm(h, rows, this.norm_forward), rows, this.expand));

@@ -7,7 +7,7 @@ import { Editor } from "./points.js";
 import { rgb } from "./theme.js";
 
 export const VIEW = { x: [-2.5, 2.5], y: [-3, 3] };
-export const PLACES = Array.from({ length: 101 }, (_, i) => VIEW.x[0] + ((VIEW.x[1] - VIEW.x[0]) * i) / 100);
+export const PLACES = Array.from({ length: 121 }, (_, i) => VIEW.x[0] + ((VIEW.x[1] - VIEW.x[0]) * i) / 120);
 const WIDE = 1.96; // standard deviations of a 95 % interval
 
 /** Draw points of a set; those outside an interval get a ring of warning. */

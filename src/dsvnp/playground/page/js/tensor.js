@@ -1,11 +1,23 @@
 // Tensors: the few operations that the networks are made of, on plain Float64Array in row-major order.
 //
-// A matrix of `rows` rows is passed as its array and that number. Everything is computed in double precision: in
-// JavaScript it is as fast as single precision, and answers do not depend on the order of sums.
+// A matrix of `rows` rows is passed as its array and that number. Large products go to a kernel in single precision; all
+// else is computed in double precision, which is as fast in JavaScript.
+
+import { makeKernel } from "./kernel.js";
+
+let kernel = makeKernel();
+let large = 4096; // multiplications from which on the kernel's copies pay
+
+/** Use the kernel from so many multiplications on: 0 always, Infinity never. Tells whether there is one. */
+export function useKernel(from) {
+  large = from;
+  return kernel !== null;
+}
 
 /** y = x Wᵀ + b for each row of x [rows, in]; W is [out, in]. Two rows and four outputs at a time keep the CPU busy. */
 export function linear(x, rows, layer, out = new Float64Array(rows * layer.out)) {
   const { weight, bias, in: dim, out: size } = layer;
+  if (kernel && rows * dim * size >= large) return kernel(x, rows, layer, out);
   let row = 0;
   for (; row + 1 < rows; row += 2) pairOfRows(x, row * dim, weight, bias, dim, size, out, row * size);
   if (row < rows) oneRow(x, row * dim, weight, bias, dim, size, out, row * size);
