@@ -1,7 +1,7 @@
 """Train the playground's networks, at most 0.3 million weights each, and write them for the page.
 
 python -m studies.playground_training --out src/dsvnp/playground/page/weights --device cuda
-python -m studies.playground_training --out OUT --only curves-tnp branches --steps 3000     # placeholders, on a CPU
+python -m studies.playground_training --out OUT --only curves-tnp cartpole --steps 3000     # placeholders, on a CPU
 
 Networks are trained one after the other; a file is written as soon as its network is trained, then the manifest.
 """
@@ -89,7 +89,7 @@ class Network:
 def _plain(width: int, lat: int, **others: Any) -> Architecture:
     """Sizes for curves of the models without a transformer."""
     sizes: dict[str, Any] = {"encoder": (width, width), "decoder": (width, width), "dim_lat": lat}
-    return Architecture(1, 1, sigma_floor=0.01, **{**sizes, **others})
+    return Architecture(1, 1, **{"sigma_floor": 0.01, **sizes, **others})
 
 
 def _deep(dim_x: int, floor: float, **others: Any) -> Architecture:
@@ -116,13 +116,18 @@ def curve_networks() -> dict[str, Network]:
 
 
 def other_networks() -> dict[str, Network]:
-    """The networks of two branches and of the cart-pole."""
+    """The networks of two branches and of the cart-pole.
+
+    On branches KL_L counts from the start, because z_* would otherwise carry the curves as well, which are z_G's part.
+    """
     pair = _deep(1, 0.02, dim_lat=32, dim_local=2, encoder=(64,), decoder=(64, 64))
+    plain = _plain(128, 64, latent_hidden=(128,), sigma_floor=0.02)
     cart = Architecture(
         4, 2, encoder=(96, 96), dim_lat=32, latent_hidden=(96,), decoder=(96, 96), sigma_floor=0.02
     )
     return {
-        "branches": Network("dsvtnp", pair, TwoBranches, num_local=2),
+        "branches-dsvnp": Network("dsvnp", plain, TwoBranches, anneal_local=False, num_local=2),
+        "branches-dsvtnp": Network("dsvtnp", pair, TwoBranches, anneal_local=False, num_local=2),
         "cartpole": Network("np", cart, Pushes),
     }
 

@@ -1,7 +1,7 @@
 // The tab of two branches: each point lies on one of two curves. z_G decides the curves, z_* which of them a point is on.
 
 import { Asker } from "./asking.js";
-import { button, choice, group, h, help, perFrame, shown, slider, tick } from "./dom.js";
+import { button, chips, choice, group, h, help, perFrame, shown, slider, tick } from "./dom.js";
 import { functions } from "./gp.js";
 import { drawPoints } from "./panels.js";
 import { Plot } from "./plot.js";
@@ -14,6 +14,7 @@ const range = (count, [low, high]) => Array.from({ length: count }, (_, i) => lo
 const PLACES = range(89, VIEW.x), ROWS = range(120, VIEW.y);
 const COLOURS = ["model", "accent", "exact", "truth"];
 const CENTRE = { kernel: "rbf", length: 0.8, scale: 0.5, noise: 0 }, GAP = { kernel: "rbf", length: 0.9, scale: 0.25, noise: 0 };
+const MODELS = [["dsvtnp", "DSVTNP"], ["dsvnp", "DSVNP"]];
 const MAP = { size: 25, reach: 2.5 };
 
 export class Branches {
@@ -29,8 +30,7 @@ export class Branches {
     this.domain = manifest.domains.branches;
     this.set = new PointSet(announce);
     this.#problem(5, 18);
-    const url = new URL("weights/branches.safetensors", document.baseURI).href;
-    this.askers = { draws: new Asker(url), density: new Asker(url) };
+    this.networks = MODELS.filter(([name]) => manifest.networks[`branches-${name}`]);
     this.redraw = perFrame(() => this.#draw());
     this.recompute = perFrame(() => this.#recompute());
     this.set.addEventListener("change", ({ detail }) => (detail === "points" ? this.recompute() : this.redraw()));
@@ -46,17 +46,19 @@ export class Branches {
     this.time = h("span", { class: "time" });
     new ResizeObserver(() => this.redraw()).observe(this.canvas);
     for (const event of ["focus", "blur"]) this.canvas.addEventListener(event, () => this.redraw());
-    const panel = h("section", { class: "panel", "data-model": "branches", "aria-label": "DSVTNP on two branches" },
-      h("header", {}, h("h2", {}, "DSVTNP"), h("span", { class: "note" }, "a point's own latent chooses its branch")), this.canvas,
+    const panel = h("section", { class: "panel", "data-model": "branches", "aria-label": "Two branches" },
+      h("header", {}, (this.title = h("h2")), h("span", { class: "note" }, "a point's own latent chooses its branch")), this.canvas,
       h("footer", {}, h("span", {}, ""), this.time));
     this.panel = panel;
+    const models = chips("Models", Object.fromEntries(this.networks), (name) => this.#choose(name));
+    models.set(this.networks[0][0]);
     return h("div", { class: "tab-body" },
       h("div", { class: "stage" },
         h("div", { class: "lead" }, help(
           "Every observation lies on one of two hidden curves, and nothing says on which: the shade is the density that the network predicts, the small dots are observations it makes up.",
           "Freeze z_G and resample z_*: the two curves stay where they are while dots jump from one to the other; freeze z_* and resample z_G: each dot keeps its branch while the curves themselves move, most where there are no observations.",
           "The square shows the plane of z_* at one x, coloured by the y that it stands for.",
-        ), h("p", { class: "hint" }, "One latent for the curves, one for each point")),
+        ), models),
         h("div", { class: "panels single" }, panel),
         h("p", { id: "keys-branches", class: "hint" }, "Click adds a point, drag moves it, double click or a long press removes it; point at a place to see what z_* decides there.")),
       h("div", { class: "controls" }, ...this.#controls()));
@@ -69,13 +71,23 @@ export class Branches {
         tick("Freeze z_* (the branch of each dot)", this.frozen.local, (on) => (this.frozen.local = on)),
         h("div", { class: "row" }, button("Resample", () => this.#resample(), { class: "primary" }), play),
         slider("Draws of z_G", { min: 1, max: 4, step: 1, value: this.draws, onchange: (v) => { this.draws = v; this.recompute(); } }),
-        tick("One z_* for all x", false, (on) => { this.shared = on; this.recompute(); }),
+        tick("The same z_* at every x", false, (on) => { this.shared = on; this.recompute(); }),
         tick("Density", true, (on) => { this.showDensity = on; this.redraw(); })),
-      group("What z_* decides", this.map, this.mapText),
+      (this.mapGroup = group("What z_* decides", this.map, this.mapText)),
       group("Points", h("div", { class: "row" }, button("New problem", () => this.#problem(freshSeed(), 18)), button("Clear", () => { this.truth = null; this.set.set([]); })),
         choice("Observations", { 4: "4", 10: "10", 18: "18", 30: "30" }, "18", (value) => this.#problem(this.problemSeed, Number(value))),
         (this.truthTick = tick("Show the hidden curves", false, () => this.redraw())), pointTable(this.set)),
     ];
+  }
+
+  /** Take a network; each has workers of its own. */
+  #choose(name) {
+    const url = new URL(`weights/branches-${name}.safetensors`, document.baseURI).href;
+    this.byName ??= {};
+    this.askers = this.byName[name] ??= { draws: new Asker(url), density: new Asker(url) };
+    this.title.textContent = Object.fromEntries(MODELS)[name];
+    this.density = this.result = null;
+    this.recompute();
   }
 
   /** Draw two curves and points on them. */
@@ -111,19 +123,21 @@ export class Branches {
   }
 
   #askMap() {
-    this.askers.density.ask("map", "localMap", { points: this.set.points, place: this.place, ...MAP }, (values) => this.#drawMap(values));
+    this.askers.density.ask("map", "localMap", { points: this.set.points, place: this.place, ...MAP }, (result) => this.#drawMap(result));
   }
 
   #recompute() {
-    const request = { points: this.set.points, places: PLACES };
+    const request = { points: this.set.points, places: PLACES }, { askers, draws: K, shared } = this;
     const seeds = { seedGlobal: this.seeds.global, seedLocal: this.seeds.local };
-    this.askers.draws.ask("draws", "components", { ...request, ...seeds, K: this.draws, S: this.shared ? 6 : 4, shared: this.shared }, (result, ms) => {
-      this.result = { ...result, shared: this.shared };
+    askers.draws.ask("draws", "components", { ...request, ...seeds, K, S: shared ? 6 : 4, shared }, (result, ms) => {
+      if (askers !== this.askers) return; // another network was chosen meanwhile
+      this.result = { ...result, shared, K };
       this.panel.dataset.bandsMs = ms.toFixed(1);
       this.time.textContent = `${ms.toFixed(0)} ms`;
       this.redraw();
     });
-    this.askers.density.ask("density", "components", { ...request, K: 6, S: 16, seedGlobal: 1, seedLocal: 2, shared: false }, (result) => {
+    askers.density.ask("density", "components", { ...request, K: 8, S: 32, seedGlobal: 1, seedLocal: 2, shared: true }, (result) => {
+      if (askers !== this.askers) return;
       this.density = shade(result, PLACES.length);
       this.redraw();
     });
@@ -145,8 +159,8 @@ export class Branches {
   }
 
   #drawDraws() {
-    const T = PLACES.length, { mean, shared } = this.result, S = mean.length / (this.draws * T);
-    for (let k = 0; k < this.draws; k++)
+    const T = PLACES.length, { mean, shared, K } = this.result, S = mean.length / (K * T);
+    for (let k = 0; k < K; k++)
       for (let s = 0; s < S; s++) {
         const values = mean.subarray((k * S + s) * T, (k * S + s + 1) * T), colour = rgb(COLOURS[k], 0.8);
         if (shared) this.plot.line(PLACES, values, { colour, width: 1.2 });
@@ -168,7 +182,9 @@ export class Branches {
     plot.context.drawImage(small, plot.px(left), plot.py(high), plot.px(right) - plot.px(left), plot.py(low) - plot.py(high));
   }
 
-  #drawMap(values) {
+  /** The plane of z_*; a latent of many dimensions has no such picture. */
+  #drawMap({ values, dimensions }) {
+    this.mapGroup.hidden = dimensions > 2;
     const context = this.map.getContext("2d"), image = context.createImageData(MAP.size, MAP.size);
     const low = Math.min(...values), high = Math.max(...values), span = Math.max(0.05, high - low);
     const [from, to] = ["accent", "model"].map((name) => palette()[name].split(" ").map(Number));

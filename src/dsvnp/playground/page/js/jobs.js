@@ -84,14 +84,15 @@ function listed(domain) {
   return cache.all;
 }
 
-/** Components of K draws of z_G and, for each, S draws of every z_*: means and scales, [K, S, T]. */
+/**
+ * Components of K draws of z_G and, for each, S draws of every z_*: means and scales, [K, S, T]. All draws of z_G have the
+ * same noise of z_*, so that they differ by z_G alone.
+ */
 export function components(network, { points, places, K, S, seedGlobal, seedLocal, shared }) {
-  const T = places.length, { global, local } = network.sizes;
-  const noise = {
-    global: normals(seedGlobal, K * global),
-    local: normals(seedLocal, K * S * (shared ? 1 : T) * local),
-    shared,
-  };
+  const T = places.length, { global, local } = network.sizes, own = normals(seedLocal, S * (shared ? 1 : T) * local);
+  const repeated = new Float64Array(K * own.length);
+  for (let k = 0; k < K; k++) repeated.set(own, k * own.length);
+  const noise = { global: normals(seedGlobal, K * global), local: repeated, shared };
   const { mean, scale } = network.predict(contextOf(points), Float64Array.from(places), T, noise);
   return { mean, scale };
 }
@@ -105,7 +106,8 @@ export function localMap(network, { points, place, size, reach }) {
       noise[(row * size + column) * local] = at(column);
       if (local > 1) noise[(row * size + column) * local + 1] = -at(row);
     }
-  return network.predict(contextOf(points), Float64Array.of(place), 1, { global: new Float64Array(global), local: noise }).mean;
+  const latents = { global: new Float64Array(global), local: noise };
+  return { values: network.predict(contextOf(points), Float64Array.of(place), 1, latents).mean, dimensions: local };
 }
 
 /** Transitions of a cart-pole as the arrays that a network reads. */
