@@ -74,8 +74,8 @@ def luminance(colour):
 @pytest.mark.parametrize("tab", TABS)
 def test_every_tab_in_both_themes_on_a_phone_and_on_a_desk(browser, url, tab, width, dark):
     show(browser, url, tab, width, dark)
-    browser.until(f"{DRAWN}.every(Boolean)", "every canvas to be drawn")
     assert browser.complaints == []
+    browser.until(f"{DRAWN}.every(Boolean)", "every canvas to be drawn")
     assert {request.split("/")[2] for request in browser.requests if not request.startswith("data:")} == {
         url.split("/")[2]
     }

@@ -29,7 +29,7 @@ function balanced(seed, K, size) {
 }
 
 /** Mean and both variances of a network at places; draws of z_* share their noise over places, for smooth bands. */
-export function bands(network, { points, places, draws = 40, locals = 2, seed = 1 }) {
+export function bands(network, { points, places, draws = 32, locals = 2, seed = 1 }) {
   const T = places.length, S = network.sizes.local ? locals : 1, K = Math.ceil(draws / S);
   const noise = { ...noiseOf(network, K, S, 1, seed), shared: true };
   const prediction = network.predict(contextOf(points), Float64Array.from(places), T, noise);

@@ -85,6 +85,7 @@ export class Panel {
     if (this.bands) plot.line(PLACES, this.bands.mean, { colour: rgb("model"), width: 2.5 });
     plot.outside(state.interval, "not trained here");
     drawPoints(plot, set, state.interval, document.activeElement === this.canvas);
+    if (!set.points.length) plot.say("Click to add a point");
     if (state.probe !== null) plot.upright(state.probe, rgb("muted"));
     plot.done();
     this.#read();

@@ -129,7 +129,13 @@ export class Plot {
     this.line([x, x], y, { colour, width: 1, dash });
   }
 
-  /** Cross. */
+  /** A text in the middle near the top. */
+  say(text) {
+    Object.assign(this.context, { fillStyle: rgb("muted"), textAlign: "center", font: "14px system-ui, sans-serif" });
+    this.context.fillText(text, this.width / 2, MARGIN.top + 24);
+  }
+
+  /** A cross, where the keyboard would add a point. */
   cross(x, y, colour, size = 8) {
     const c = this.context, [u, v] = [this.px(x), this.py(y)];
     Object.assign(c, { strokeStyle: colour, lineWidth: 2 });
