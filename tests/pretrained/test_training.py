@@ -98,3 +98,15 @@ def test_recipes_make_networks_small_enough_to_ship(name):
     assert size < {"curves": 3e6, "tables": 9e6}[name]
     assert isinstance(model.arch, Architecture)
     assert model.arch.transformer.fused
+
+
+def test_a_run_may_begin_from_weights_and_its_card_counts_both(tmp_path):
+    first = pretrain(tiny(), tmp_path / "first", "cpu", num_steps=4, precision="float32")
+    kept = load_pretrained("curves", tmp_path / "first")
+    second = pretrain(
+        tiny(), tmp_path / "second", "cpu", num_steps=1, precision="float32", start=tmp_path / "first"
+    )
+    for name, value in second.replica(0).named_parameters():
+        # One step of Adam moves a weight by no more than the learning rate, here half of it: the warm-up begins.
+        assert (value - dict(kept.named_parameters())[name]).abs().max() < 6e-4
+    assert first.num_steps_taken + second.num_steps_taken == read_card("curves", tmp_path / "second").steps

@@ -29,6 +29,9 @@ def pretrain(
     tables: Annotated[
         Path | None, typer.Option(help="File of real tables to score the network on as it trains.")
     ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="Folder with weights to begin from, without their optimiser.")
+    ] = None,
 ) -> None:
     """Train a network on synthetic functions; run again, it continues where it stopped.
 
@@ -52,7 +55,7 @@ def pretrain(
     if precision == "auto":
         precision = "bf16" if where.type == "cuda" else "float32"
     folder = out or Path("runs") / f"pretrain-{what}"
-    fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables)
+    fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables, start)
     if fleet.cluster.writes:
         typer.echo(f"{recipe.name}: step {fleet.num_steps_taken}, checkpoints in {folder / 'checkpoints'}")
 

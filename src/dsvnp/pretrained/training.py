@@ -18,7 +18,7 @@ from rich.console import Console
 from torch import Tensor
 
 from dsvnp.pretrained.cards import card_of
-from dsvnp.pretrained.loading import save_pretrained
+from dsvnp.pretrained.loading import load_pretrained, read_card, save_pretrained
 from dsvnp.pretrained.recipes import MAX_CLASSES, MAX_COLUMNS, PretrainingRecipe
 from dsvnp.pretrained.validation import RealTable, read_tables, score
 from dsvnp.training import Cluster, Fleet, Interrupted, Reporter, train
@@ -37,6 +37,7 @@ def pretrain(
     seed: int = 0,
     console: Console | None = None,
     tables: Path | None = None,
+    start: Path | None = None,
 ) -> Fleet:
     """Train a network up to a step or for some minutes, from the newest checkpoint in `out` if there is one.
 
@@ -52,6 +53,7 @@ def pretrain(
         seed: of the weights and of the prior.
         console: where progress is shown.
         tables: real tables that the network is scored on as it trains (`validation`); None for none.
+        start: folder with weights of the network to begin from; its optimiser starts again, with a warm-up.
     """
     console = console or Console()
     cluster = Cluster.from_environment("data")
@@ -62,7 +64,8 @@ def pretrain(
         validation = partial(
             _validate, read_tables(tables, MAX_COLUMNS, MAX_CLASSES), out / "validation.jsonl"
         )
-    fleet = Fleet(recipe.make, recipe.source, [seed], settings, device, cluster)
+    make = recipe.make if start is None else partial(load_pretrained, recipe.name, start)
+    fleet = Fleet(make, recipe.source, [seed], settings, device, cluster)
     reporter = Reporter(f"pretrain {recipe.name}", num_steps, out / "log.jsonl", console=console)
     with _sitting(minutes) as over:
         try:
@@ -71,7 +74,12 @@ def pretrain(
             if not cluster.largest(over.is_set()):  # the clocks of several processes differ a little
                 raise
     if cluster.writes:
-        save_pretrained(fleet.replica(0), card_of(recipe, fleet, out / "log.jsonl", seed), out)
+        card = card_of(recipe, fleet, out / "log.jsonl", seed)
+        if start is not None:
+            before = read_card(recipe.name, start)
+            minutes_in_all = round(before.gpu_minutes + card.gpu_minutes, 1)
+            card = replace(card, steps=before.steps + card.steps, gpu_minutes=minutes_in_all)
+        save_pretrained(fleet.replica(0), card, out)
     return fleet
 
 
