@@ -55,7 +55,8 @@ from dsvnp.sources.priors.scaling import output_scale, standardise
 from dsvnp.sources.priors.shapes import SHAPES, Shape
 from dsvnp.sources.priors.spectra import draw_kernels, draw_process
 from dsvnp.task import Task
-from studies.cells import Cell, finish
+from studies.resume import Settings as Cell
+from studies.resume import finish
 
 Floats = NDArray[np.float64]
 MAX_CONTEXT = 896  # points, the most that networks are trained with
@@ -291,7 +292,7 @@ def main() -> None:
     options = parser.parse_args()
     model = load_pretrained("curves", options.weights)
     wanted = cells(options.parts.split(","), options.count, options.fits, options.seeds)
-    finish(wanted, options.out, lambda cell: run_cell(model, cell))
+    finish(([cell] for cell in wanted), options.out, lambda cells: [run_cell(model, cell) for cell in cells])
 
 
 if __name__ == "__main__":

@@ -62,8 +62,11 @@ CURVES = {
 
 @pytest.mark.parametrize("name", CURVES)
 def test_the_defaults_are_the_papers_networks_for_curves(name):
-    assert sum(p.numel() for p in make_model(name, Architecture(1, 1)).parameters()) == CURVES[name]
-    assert Architecture(1, 1).dim_latx == 32
+    assert sum(p.numel() for p in make_model(name, Architecture.paper()).parameters()) == CURVES[name]
+    assert Architecture.paper().dim_latx == 32
+    assert Architecture.paper(2, 3, dim_lat=7) == Architecture(
+        2, 3, encoder=(32, 32), dim_lat=7, decoder=(128,)
+    )
 
 
 MULTI = Architecture(

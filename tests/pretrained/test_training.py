@@ -90,6 +90,16 @@ def test_the_seed_matters_and_an_end_is_asked_for(command, tmp_path):
     assert "training needs an end" in str(result.exception)
 
 
+def test_a_run_may_begin_from_the_weights_of_another(command, tmp_path):
+    assert command("first", "--steps", "3").exit_code == 0
+    for name, begin in (("second", ["--start", str(tmp_path / "first")]), ("other", [])):
+        result = command(name, "--steps", "1", "--seed", "9", *begin)
+        assert result.exit_code == 0, result.output
+    first, second, other = (load_pretrained("curves", tmp_path / n) for n in ("first", "second", "other"))
+    gaps = [(model.decoder.first.bias - first.decoder.first.bias).abs().max() for model in (second, other)]
+    assert gaps[0] < 5e-3 < gaps[1]
+
+
 @pytest.mark.parametrize("name", ["curves", "tables"])
 def test_recipes_make_networks_small_enough_to_ship(name):
     recipe = RECIPES[name]()

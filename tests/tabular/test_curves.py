@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_predict
 
 import dsvnp
-from dsvnp import CurveRegressor, NeuralProcess, Task
+from dsvnp import CurveRegressor, Task
 from dsvnp.models import Transformer, make_model
 from dsvnp.models.architecture import Architecture
 from dsvnp.pretrained import Card, load_pretrained, save_pretrained
@@ -204,12 +204,7 @@ def test_pieces_of_a_long_curve_are_put_in_the_order_asked(curve):
 
 # --- functions and pictures ---
 
-needs_functions = pytest.mark.skipif(
-    not hasattr(NeuralProcess, "sample_functions"), reason="the models cannot draw functions"
-)
 
-
-@needs_functions
 @pytest.mark.parametrize("noise", [False, True])
 def test_functions_are_the_networks_in_the_users_units(curve, noise):
     drawn = curve.fit(X, Y).sample_functions(ASKED, 3, noise=noise, random_state=5)
@@ -219,7 +214,6 @@ def test_functions_are_the_networks_in_the_users_units(curve, noise):
     np.testing.assert_allclose(other, 10 * drawn + 7, rtol=1e-3, atol=1e-3)
 
 
-@needs_functions
 def test_a_function_of_a_long_curve_is_drawn_from_the_nearest_points(curve):
     x = np.linspace(0, 1, 200)
     curve.set_params(max_context=20).fit(x, np.sin(x))

@@ -25,7 +25,10 @@ from dsvnp.networks import MLP, VGG, VGG19, Fourier, LeNet
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes and choices of a model; the defaults are the paper's for one-dimensional curves.
+    """Sizes and choices of a model; the defaults are sizes that we recommend for functions of a few inputs.
+
+    `Architecture.paper` has the sizes that the paper gives for its curves, which are small: they need hundreds of
+    thousands of steps.
 
     Attributes:
         dim_x: number of inputs; for images the number of pixels, channels × height × width.
@@ -83,9 +86,9 @@ class Architecture:
     vgg: tuple[int | str, ...] = VGG19
     dim_latx: int = 32
     dim_laty: int | None = None
-    encoder: tuple[int, ...] = (32, 32)
+    encoder: tuple[int, ...] = (128, 128)
     dim_lat: int = 128
-    decoder: tuple[int, ...] = (128,)
+    decoder: tuple[int, ...] = (128, 128, 128)
     dim_local: int | None = None
     local_hidden: tuple[int, ...] | None = None
     local_start: str = "random"
@@ -159,6 +162,12 @@ class Architecture:
     def local_size(self) -> int:
         """Size of each local latent, Z of z_*."""
         return self.dim_lat if self.dim_local is None else self.dim_local
+
+    @classmethod
+    def paper(cls, dim_x: int = 1, dim_y: int = 1, **changes: Any) -> Architecture:
+        """Make the architecture of the paper's curves (App. E): encoder [x, y] → 32 → 32 → 128, decoder 128 → y."""
+        sizes: dict[str, Any] = {"encoder": (32, 32), "dim_lat": 128, "decoder": (128,)}
+        return cls(dim_x, dim_y, **(sizes | changes))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:
