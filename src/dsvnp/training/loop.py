@@ -15,8 +15,10 @@ from torch import Tensor
 
 from dsvnp.training import checkpoint as checkpoints
 from dsvnp.training.checkpoint import Checkpoint
-from dsvnp.training.fleet import Fleet, matmul_precision
+from dsvnp.training.fleet import Fleet
+from dsvnp.training.preparation import out_of_memory
 from dsvnp.training.progress import Reporter
+from dsvnp.training.shared import matmul_precision, refuse_odd_modes
 from dsvnp.training.step import STOP_REASONS
 
 Validation = Callable[[Fleet], Tensor]  # one number per replica of this process, the lower the better
@@ -51,6 +53,7 @@ def train(
     """
     if fleet.settings.validate_every and validation is None:
         raise ValueError("the settings ask for validations but there is none; pass validation=")
+    refuse_odd_modes()
     reporter = reporter if fleet.cluster.writes else None
     found = _find(fleet, folder) if folder is not None else None
     if found is not None:
@@ -91,7 +94,7 @@ def _loop(
         return
     news = _News(fleet, reporter)
     while fleet.num_steps_taken < settings.num_steps:
-        fleet.step()
+        _step(fleet, folder)
         step = fleet.num_steps_taken
         if validation is not None and settings.validate_every and step % settings.validate_every == 0:
             fleet.note_validation(validation(fleet))
@@ -109,6 +112,21 @@ def _loop(
             raise Interrupted(stop, path or folder, step)
         if last:
             return
+
+
+def _step(fleet: Fleet, folder: Path | None) -> None:
+    """Take a step; where the device runs out of memory in the middle of a run, say what is saved.
+
+    That step may be half done: the state is of no use, but the newest checkpoint is.
+    """
+    try:
+        fleet.step()
+    except torch.OutOfMemoryError as error:
+        found = checkpoints.list_checkpoints(folder) if folder is not None else []
+        saved = f"; saved in {found[-1]}: run again to resume from there" if found else "; nothing is saved"
+        when = f"at step {fleet.num_steps_taken}"
+        text = str(error) if str(error).startswith("out of memory") else out_of_memory(error, when)
+        raise torch.OutOfMemoryError(text + saved) from error
 
 
 def save(fleet: Fleet, folder: Path) -> Path | None:
@@ -226,4 +244,4 @@ def _stop_signals() -> Iterator[list[int]]:
         yield caught
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
