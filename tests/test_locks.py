@@ -39,9 +39,13 @@ def holder(tmp_path):
 
 def test_the_second_process_is_told_who_holds_it(holder):
     folder, child = holder
-    with pytest.raises(FolderInUseError, match=rf"run is in use by process {child.pid} on .+ since \d{{4}}-.*--wait"):
-        with folder_lock(folder):
-            pass
+    with (
+        pytest.raises(
+            FolderInUseError, match=rf"run is in use by process {child.pid} on .+ since \d{{4}}-.*--wait"
+        ),
+        folder_lock(folder),
+    ):
+        pass
 
 
 def test_the_lock_of_a_process_that_was_killed_is_taken_over(holder):

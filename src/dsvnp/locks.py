@@ -16,12 +16,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 try:
-    import fcntl
+    fcntl: ModuleType | None = import_module("fcntl")
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None
 
 NAME = ".lock"
 LOOK_AGAIN = 0.2  # seconds
@@ -70,7 +72,9 @@ def _take(folder: Path, wait: bool, say: Callable[[str], object]) -> int | None:
         holder = _holder(descriptor)
         os.close(descriptor)
         if found == "none":
-            warnings.warn(f"{folder} lies where files cannot be locked; run one process at a time there", stacklevel=4)
+            warnings.warn(
+                f"{folder} lies where files cannot be locked; run one process at a time there", stacklevel=4
+            )
             return None
         if found == "other":
             if not wait:
@@ -84,7 +88,7 @@ def _take(folder: Path, wait: bool, say: Callable[[str], object]) -> int | None:
 
 
 def _try(descriptor: int, folder: Path) -> str:
-    """Lock an open file: "mine", held by an "other" one, "gone" with its last holder, or "none" where that is unknown."""
+    """Lock an open file: "mine", held by an "other" one, "gone" with its last holder; "none" if there are none."""
     if fcntl is None:
         return "none"
     try:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from dsvnp.locks import folder_lock
 from dsvnp.pretrained.recipes import MAX_CLASSES, MAX_COLUMNS, PretrainingRecipe
 from dsvnp.pretrained.validation import RealTable, read_tables, score
 from dsvnp.training import Cluster, Fleet, Interrupted, Reporter, train
@@ -34,6 +35,7 @@ def pretrain(
     seed: int = 0,
     console: Console | None = None,
     tables: Path | None = None,
+    wait: bool = False,
 ) -> Fleet:
     """Train a network up to a step or for some minutes, from the newest checkpoint in `out` if there is one.
 
@@ -47,6 +49,7 @@ def pretrain(
         seed: of the weights and of the prior.
         console: where progress is shown.
         tables: real tables that the network is scored on as it trains (`validation`); None for none.
+        wait: wait for another process that writes into `out`, instead of refusing.
     """
     console = console or Console()
     cluster = Cluster.from_environment("data")
@@ -59,7 +62,8 @@ def pretrain(
         )
     fleet = Fleet(recipe.make, recipe.source, [seed], settings, device, cluster)
     reporter = Reporter(f"pretrain {recipe.name}", num_steps, out / "log.jsonl", console=console)
-    with _sitting(minutes) as over:
+    alone = folder_lock(out, wait, partial(console.print, markup=False)) if cluster.writes else nullcontext()
+    with alone, _sitting(minutes) as over:
         try:
             train(fleet, out / "checkpoints", validation, reporter)
         except Interrupted:

@@ -107,7 +107,11 @@ def _loop(
             stop = cluster.largest(max(caught, default=0))
             last = last or not cluster.largest(any(fleet.active))
         due = settings.checkpoint_every and step % settings.checkpoint_every == 0
-        path = save(fleet, folder) if folder is not None and (due or last or stop) else None
+        path = (
+            news.save(folder, must=bool(last or stop))
+            if folder is not None and (due or last or stop)
+            else None
+        )
         if stop:
             raise Interrupted(stop, path or folder, step)
         if last:
@@ -214,6 +218,16 @@ class _News:
                     f"replica {row} (seed {fleet.all_seeds[row]}) stopped: {STOP_REASONS[reason]} was not finite "
                     f"at step {step}; the others go on. A lower learning rate or clip_norm may help"
                 )
+
+    def save(self, folder: Path, must: bool) -> Path | None:
+        """Write a checkpoint; a disk that is full ends the training only where there will be no later one."""
+        try:
+            return save(self.fleet, folder)
+        except OSError as error:
+            if must:
+                raise
+            self._say(f"no checkpoint after step {self.fleet.num_steps_taken}: {error}; training continues")
+            return None
 
     def _say(self, message: str) -> None:
         """Tell of a broken replica even where no progress is shown: its weights are of no use."""
