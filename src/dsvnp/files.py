@@ -86,11 +86,16 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f".writing-{path.name[:150]}-{secrets.token_hex(4)}")
 
 
-def sweep(folder: Path) -> None:
-    """Remove what a process that died left half written or half removed in a folder; nobody else may write there."""
+def sweep(folder: Path, name: str = "") -> None:
+    """Remove what a process that died left half written or half removed in a folder, where nobody else may write.
+
+    Args:
+        folder: where to look; folders inside it are left alone.
+        name: look for leftovers of a file of this name only.
+    """
     if folder.is_dir():
         for leftover in folder.iterdir():
-            if LEFTOVER.fullmatch(leftover.name):
+            if LEFTOVER.fullmatch(leftover.name) and name[:150] in leftover.name:
                 remove(leftover)
 
 

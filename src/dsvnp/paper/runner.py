@@ -53,6 +53,9 @@ def _run(experiment: Experiment, place: Workplace, resume: bool) -> Path:
             seconds = round(time.perf_counter() - start, 1)
             units.append(stored(replace(result, seconds=seconds, machine=machine_name(place.device))))
             write_results(whole, units, place.out)
+    write_results(
+        whole, units, place.out
+    )  # a run that was killed just before it did so has no unit left to run
     figures = whole.draw(units, place.out)
     drawn = "a figure" if len(figures) == 1 else f"{len(figures)} figures"
     path = escape(str(place.out / "results.json"))

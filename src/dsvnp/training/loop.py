@@ -13,6 +13,7 @@ from types import FrameType
 import torch
 from torch import Tensor
 
+from dsvnp.files import sweep
 from dsvnp.training import checkpoint as checkpoints
 from dsvnp.training.checkpoint import Checkpoint
 from dsvnp.training.fleet import Fleet
@@ -72,6 +73,8 @@ def _find(fleet: Fleet, folder: Path) -> Checkpoint | None:
     cluster = fleet.cluster
     cluster.largest(0)  # wait for all: one of them may still be writing what the others are to read
     found = checkpoints.load_latest(folder, fleet.describe())
+    if cluster.writes:
+        sweep(folder)  # a run that is resumed after its last step saves nothing any more
     step = found.step if found is not None else 0
     if cluster.largest(step) != -cluster.largest(-step):
         raise checkpoints.CheckpointError(

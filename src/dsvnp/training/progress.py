@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from dsvnp.files import write_atomically
+from dsvnp.files import sweep, write_atomically
 
 
 class Reporter:
@@ -48,6 +48,7 @@ class Reporter:
     def __enter__(self) -> Reporter:
         if self._log_path is not None:
             self._log_path.parent.mkdir(parents=True, exist_ok=True)
+            sweep(self._log_path.parent, self._log_path.name)
             self._log = self._log_path.open("a", encoding="utf-8")
         if self.console.is_terminal and not self.quiet:
             self._bar = Progress(
