@@ -29,7 +29,7 @@ from dsvnp.objectives import Weights, weighted_loss
 from dsvnp.sources.curves import Curves
 from dsvnp.task import Task
 from dsvnp.training import Adam, Fleet, Settings
-from dsvnp.training.fleet import matmul_precision
+from dsvnp.training.shared import matmul_precision
 
 TASKS, POINTS, WIDTH = 16, 100, 128
 ARCHITECTURES = {

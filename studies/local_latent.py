@@ -27,8 +27,8 @@ from dsvnp.objectives import Objective
 from dsvnp.paper.ambiguity.problems import PROBLEMS
 from dsvnp.sources.base import TaskSource
 from dsvnp.training import Fleet, Settings
-from dsvnp.training.fleet import matmul_precision
 from dsvnp.training.schedule import Schedule
+from dsvnp.training.shared import matmul_precision
 from studies.sensors import Y_STD, Sensors, new_sensors
 
 WIDE = {"encoder": (128, 128), "dim_lat": 128, "decoder": (128, 128, 128)}

@@ -206,10 +206,10 @@ class Objective:
             raise ValueError(f"anneal must be 'none', 'linear' or 'cyclic', got {self.anneal!r}")
         if self.divide_by not in ("scored", "all"):
             raise ValueError(f"divide_by must be 'scored' or 'all', got {self.divide_by!r}")
-        if self.anneal != "none" and self.anneal_steps < 1:
+        if self.anneal != "none" and not self.anneal_steps >= 1:
             raise ValueError(f"annealing needs anneal_steps of at least 1, got {self.anneal_steps}")
         for name in ("num_global", "num_local"):
-            if (draws := getattr(self, name)) < 1:
+            if not (draws := getattr(self, name)) >= 1:
                 raise ValueError(f"{name} must be at least 1, got {draws}; raise it")
         self._check_kind()
 

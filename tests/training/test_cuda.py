@@ -171,7 +171,7 @@ def test_batch_norm_is_captured_in_bfloat16(how, seeds):
 
 def test_a_graph_is_captured_unless_told_otherwise():
     graphs = [
-        getattr(run_steps(on_cuda(compile=False, capture=how), 1)._step, "__self__", None)
+        getattr(run_steps(on_cuda(compile=False, capture=how), 1).lanes[0].step, "__self__", None)
         for how in (None, False)
     ]
     assert isinstance(graphs[0], torch.cuda.CUDAGraph)
@@ -227,12 +227,12 @@ def test_a_captured_fleet_goes_on_with_what_is_restored_into_it(tmp_path, how):
     path = save(fleet, tmp_path)
     run_steps(fleet, 7)  # into the second pool
     expected = {name: value.clone() for name, value in fleet.state.items()}
-    graph = fleet._step
+    graph = fleet.lanes[0].step
     restore(fleet, checkpoints.load(path, fleet.describe()))
     assert fleet.num_steps_taken == int(fleet.state["step"]) == 5
     run_steps(fleet, 7)
     assert same(fleet.state, expected)
-    assert fleet._step is graph
+    assert fleet.lanes[0].step is graph
 
 
 def test_a_checkpoint_of_a_cpu_is_refused(tmp_path):

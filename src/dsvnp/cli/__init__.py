@@ -44,12 +44,14 @@ def main() -> None:
     except (ValueError, OSError) as error:
         _leave(error, 2)
     except RuntimeError as error:  # whoever raises one of these has imported torch
+        import torch
+
         from dsvnp.training import CheckpointError, Interrupted
 
         if isinstance(error, Interrupted):
             typer.echo(str(error), err=True)
             sys.exit(128 + error.signal_number)
-        if isinstance(error, CheckpointError):
+        if isinstance(error, (CheckpointError, torch.OutOfMemoryError)):
             _leave(error, 2)
         raise
 

@@ -30,10 +30,10 @@ from dsvnp.gaussian import DiagonalGaussian
 from dsvnp.models.architecture import Architecture, make_likelihood
 from dsvnp.models.functions import FunctionDraws, at_least_one
 from dsvnp.models.noise import Noise as Noise
+from dsvnp.models.noise import check_noise, noise_of
 from dsvnp.models.noise import draw_noise as draw_noise
 from dsvnp.models.noise import evaluating as evaluating
 from dsvnp.models.noise import is_uniform as is_uniform
-from dsvnp.models.noise import noise_of
 from dsvnp.networks import Shape
 from dsvnp.objectives import Bound, Draws
 from dsvnp.predictive import Predictive
@@ -177,6 +177,12 @@ class NeuralProcess(FunctionDraws):
                 "noise fixes the draws of one pass but autoregression makes many, got both; pass a generator instead"
             )
         noise = {} if deterministic else noise
+        if noise and validate:
+            check_noise(
+                noise,
+                lambda t, k, s: self.noise_shapes(task.num_tasks, t, k, s, shared=True),
+                task.num_targets,
+            )
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()), evaluating(self):
             if not autoregressive:
                 return self._predict(task, num_global, num_local, noise, generator, chunk)

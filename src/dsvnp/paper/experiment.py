@@ -17,6 +17,7 @@ from rich.console import Console
 
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.label import Label
+from dsvnp.paper.records import check_name
 from dsvnp.sources.base import TaskSource
 from dsvnp.training import Fleet, Reporter, Settings, train
 from dsvnp.training.loop import Validation
@@ -65,7 +66,9 @@ class UnitResult:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `to_dict` wrote; what JSON could not hold is not a number."""
+        """Read what `to_dict` wrote; what JSON could not hold is not a number. Labels become names of files."""
+        for part in data["model"].split("@", 1):
+            check_name(part, "label")
         measurements = tuple(
             Measurement(**{**m, "values": tuple(math.nan if v is None else v for v in m["values"])})
             for m in data["measurements"]
@@ -88,12 +91,14 @@ class Workplace:
         device: where to compute.
         console: where progress is shown.
         data_dir: directory of the data sets; None reads the variable DSVNP_DATA.
+        wait: wait for another process that writes into the folder, instead of refusing.
     """
 
     out: Path
     device: torch.device
     console: Console
     data_dir: Path | None = None
+    wait: bool = False
 
 
 @dataclass(frozen=True)

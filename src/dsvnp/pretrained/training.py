@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from dsvnp.locks import folder_lock
 from dsvnp.pretrained.cards import card_of
 from dsvnp.pretrained.loading import load_pretrained, read_card, save_pretrained
 from dsvnp.pretrained.recipes import MAX_CLASSES, MAX_COLUMNS, PretrainingRecipe
@@ -38,6 +39,7 @@ def pretrain(
     console: Console | None = None,
     tables: Path | None = None,
     start: Path | None = None,
+    wait: bool = False,
 ) -> Fleet:
     """Train a network up to a step or for some minutes, from the newest checkpoint in `out` if there is one.
 
@@ -54,6 +56,7 @@ def pretrain(
         console: where progress is shown.
         tables: real tables that the network is scored on as it trains (`validation`); None for none.
         start: folder with weights of the network to begin from; its optimiser starts again, with a warm-up.
+        wait: wait for another process that writes into `out`, instead of refusing.
     """
     console = console or Console()
     cluster = Cluster.from_environment("data")
@@ -67,7 +70,8 @@ def pretrain(
     make = recipe.make if start is None else partial(load_pretrained, recipe.name, start)
     fleet = Fleet(make, recipe.source, [seed], settings, device, cluster)
     reporter = Reporter(f"pretrain {recipe.name}", num_steps, out / "log.jsonl", console=console)
-    with _sitting(minutes) as over:
+    alone = folder_lock(out, wait, partial(console.print, markup=False)) if cluster.writes else nullcontext()
+    with alone, _sitting(minutes) as over:
         try:
             train(fleet, out / "checkpoints", validation, reporter)
         except Interrupted:

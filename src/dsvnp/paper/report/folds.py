@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from dsvnp.paper.report.runs import Run, read_json
+from dsvnp.paper.records import FOLDS, NUMBER, read_record, wrong
+from dsvnp.paper.report.runs import Run, found_below
 from dsvnp.paper.rows import grouped, make_row
 
 METRICS = ("rmse", "nll", "accuracy")
@@ -11,7 +12,10 @@ METRICS = ("rmse", "nll", "accuracy")
 
 def read_folds(path: Path) -> Run:
     """Read a `rows.json` with one row for each data set, estimator and fold."""
-    folds = read_json(path)
+    folds = read_record(path, FOLDS)
+    for number, fold in enumerate(folds):
+        if reason := wrong(fold, {metric: NUMBER for metric in METRICS if metric in fold}, f"[{number}]"):
+            raise ValueError(f"{path} {reason}; run the benchmark again")
     found = [(metric, fold) for fold in folds for metric in METRICS if metric in fold]
     groups = grouped(found, lambda pair: (pair[1]["dataset"], pair[1]["estimator"], pair[0], _unit(*pair)))
     rows = [
@@ -24,7 +28,7 @@ def read_folds(path: Path) -> Run:
 
 def find_folds(folder: Path) -> list[Run]:
     """The benchmark's results at or below a folder."""
-    return [read_folds(path) for path in sorted(folder.rglob("estimators/rows.json"))]
+    return [read_folds(path) for path in found_below(folder, "estimators/rows.json")]
 
 
 def _unit(metric: str, fold: dict[str, Any]) -> str:
