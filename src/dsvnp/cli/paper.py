@@ -37,7 +37,7 @@ def reproduce(
     datasets: Annotated[
         str | None, typer.Option(help="Some data sets only, with commas (multioutput, ablations).")
     ] = None,
-    domain: Annotated[str | None, typer.Option(help="mnist or cifar10 (images).")] = None,
+    domain: Annotated[str | None, typer.Option(help="mnist or cifar10 (images, completion).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Insist on an earlier run to continue.")] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for another process that uses the folder.")

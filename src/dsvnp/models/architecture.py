@@ -62,6 +62,9 @@ class Architecture:
             paper follows. It then reads its own label; a target never does. In prediction every target sees all of the
             context.
         latent_hidden: hidden sizes between the aggregated representation and the parameters of z_G; none is App. E's.
+        deterministic_path: summarise the context a second time without a latent, next to z_G in NP, see
+            `DeterministicPath`. CNP then has two such paths, as in the code that the field's tables come from. AttnNP
+            has its attention for that; other models have no such path.
         latent_scale: "bounded" or "exp", see `GaussianHead`.
         sigma_floor: smallest observation σ of a Gaussian likelihood; 0 for none.
         sigma_form: "softplus" or "exp", how a Gaussian likelihood makes σ of the decoder's output.
@@ -112,6 +115,7 @@ class Architecture:
     transformer: Transformer = field(default_factory=Transformer)
     cells: Transformer = field(default_factory=lambda: Transformer(num_layers=2))
     coded_x: bool = False
+    deterministic_path: bool = False
 
     def __post_init__(self) -> None:
         for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank", "num_waves"):

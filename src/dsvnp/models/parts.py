@@ -90,6 +90,24 @@ class GlobalLatent(nn.Module):
         return self.prior_head(self.aggregate(self.prior_encoder(x, y), mask))
 
 
+class DeterministicPath(nn.Module):
+    """r_C = MLP(⊕ h(x_i, y_i)), a summary of the context that is not random (Kim et al., 2019; Lee et al., 2020).
+
+    The layers behind the aggregator are as many and as wide as those of z_G, `latent_hidden`.
+    """
+
+    def __init__(self, arch: Architecture, embed: Embeddings) -> None:
+        super().__init__()
+        self.encoder = pair_encoder(arch, embed)
+        self.aggregate = make_aggregator(arch.aggregator, arch.dim_lat)
+        self.layers = MLP([arch.dim_lat], arch.latent_hidden, arch.dim_lat)
+
+    def forward(self, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        """r_C of the points in `mask`, [B, 1, H]."""
+        r: Tensor = self.layers(self.aggregate(self.encoder(x, y), mask))
+        return r.unsqueeze(-2)
+
+
 class LocalGaussian(nn.Module):
     """[inputs] → local_hidden → [μ, ln σ]: q(z_* | z_G, x_*, y_*) or p(z_* | z_G, x_*) (Eq. 12).
 

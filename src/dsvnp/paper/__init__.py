@@ -37,5 +37,7 @@ EXPERIMENTS = Registry(
         "multioutput": "MultiOutputExperiment",
         "images": "ImagesExperiment",
         "ablations": "AblationsExperiment",
+        "field": "FieldExperiment",
+        "completion": "CompletionExperiment",
     }
 )
