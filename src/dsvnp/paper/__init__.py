@@ -37,5 +37,6 @@ EXPERIMENTS = Registry(
         "multioutput": "MultiOutputExperiment",
         "images": "ImagesExperiment",
         "ablations": "AblationsExperiment",
+        "ambiguity": "AmbiguityExperiment",
     }
 )
