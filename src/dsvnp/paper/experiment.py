@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from rich.console import Console
@@ -25,6 +25,14 @@ from dsvnp.training.loop import Validation
 Printed = dict[tuple[str, str, str, str], tuple[float, float]]  # by data set, model, metric and split
 
 
+class Drawn(NamedTuple):
+    """The draws behind a likelihood."""
+
+    method: str  # "exact", "prior" or "importance", see `dsvnp.estimation`
+    draws: int  # K·S
+    still: bool  # whether two more doublings changed it by less than the tolerance
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One quantity of one unit, one value per seed.
@@ -35,6 +43,7 @@ class Measurement:
         split: which part: "inter-J", "test-P", …
         unit: unit of the value: "nats/point", "standard", "raw", …
         values: one per seed of the unit.
+        drawn: for an estimate whose draws were doubled until they sufficed, what they were, one per seed.
     """
 
     dataset: str
@@ -42,6 +51,7 @@ class Measurement:
     split: str
     unit: str
     values: tuple[float, ...]
+    drawn: tuple[Drawn, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,17 +79,24 @@ class UnitResult:
         """Read what `to_dict` wrote; what JSON could not hold is not a number. Labels become names of files."""
         for part in data["model"].split("@", 1):
             check_name(part, "label")
-        measurements = tuple(
-            Measurement(**{**m, "values": tuple(math.nan if v is None else v for v in m["values"])})
-            for m in data["measurements"]
-        )
+        measurements = tuple(_measurement(m) for m in data["measurements"])
         others = {name: data[name] for name in ("extras", "seconds", "machine")}
         return cls(Label.parse(data["model"]), tuple(data["seeds"]), measurements, **others)
 
     def to_dict(self) -> dict[str, Any]:
         """The unit as `units.json` holds it."""
         others = {name: value for name, value in asdict(self).items() if name != "label"}
+        for m in others["measurements"]:
+            if not m["drawn"]:  # nothing to say: results from before have no such key
+                del m["drawn"]
         return {"model": str(self.label), **others}
+
+
+def _measurement(data: dict[str, Any]) -> Measurement:
+    """A measurement as JSON holds it; a value that JSON could not hold is not a number."""
+    values = tuple(math.nan if value is None else value for value in data["values"])
+    drawn = tuple(Drawn(*each) for each in data.get("drawn", ()))
+    return Measurement(**{**data, "values": values, "drawn": drawn})
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from rich.markup import escape
 from dsvnp import __version__
 from dsvnp.files import sweep, write_atomically
 from dsvnp.locks import folder_lock
-from dsvnp.paper.experiment import Experiment, UnitResult, Workplace
+from dsvnp.paper.experiment import Drawn, Experiment, UnitResult, Workplace
 from dsvnp.paper.records import UNITS, read_record
 from dsvnp.paper.rows import grouped, make_row
 from dsvnp.paper.settings import as_json, joined, rebuild
@@ -133,8 +133,17 @@ def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[st
     for (label, what), found in groups.items():
         values = [value for _, m in found for value in m.values]
         names = what.dataset, str(label), what.metric, what.split, what.unit
-        rows.append(make_row(*names, values, experiment.paper_figure(label, what)))
+        row = make_row(*names, values, experiment.paper_figure(label, what))
+        rows.append(row | _draws_of([each for _, m in found for each in m.drawn]))
     return rows
+
+
+def _draws_of(drawn: Sequence[Drawn]) -> dict[str, Any]:
+    """The draws behind the values of a row, one per seed; nothing where they were not counted."""
+    if not drawn:
+        return {}
+    method, draws, still = zip(*drawn, strict=True)
+    return {"method": list(method), "draws": list(draws), "still": list(still)}
 
 
 def machine_name(device: torch.device) -> str:
