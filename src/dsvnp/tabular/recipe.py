@@ -161,7 +161,7 @@ def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]
     common = Recipe(
         num_points=min(32, max(8, typical_rows)),
         batch_size=16,
-        num_steps=round(EFFORTS[effort].steps * 1200),
+        num_steps=round(EFFORTS[effort].steps * 1400),
         learning_rate=2e-3,
         weight_decay=0.01,
         validate_every=100,
