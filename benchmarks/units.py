@@ -1,11 +1,11 @@
-"""Seconds that units of an experiment take with a machine to themselves, from runs that train for a part of the steps.
+"""Time of each unit of an experiment on a machine without other work, from runs of a part of the training steps.
 
     python benchmarks/units.py curves results/curves/time.json
     python benchmarks/units.py images OUT.json --data-dir DIR --set '{"domain": "cifar10"}' --units nn dsvnp
 
-Each unit of the paper preset is run whole, compilation and measurement included, but for its training, which ends
-early. The steps that are left out are added at the pace of the second half of those that were taken. The file is
-written anew after each unit; nothing else should run meanwhile.
+The script runs each unit of the paper preset, compilation and measurement included, but ends its training early. It
+adds the time of the remaining steps at the pace of the second half of those that were taken. It rewrites the file after
+each unit; run nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ import torch
 from rich.console import Console
 
 from dsvnp.paper import EXPERIMENTS
-from dsvnp.paper.experiment import Experiment, Workplace, make_experiment
+from dsvnp.paper.experiment import Experiment, Workplace
+from dsvnp.paper.label import Label
 from dsvnp.paper.runner import machine_name
+from dsvnp.paper.settings import make_experiment
 from dsvnp.training import Fleet, Settings
 
 LINES = 20  # of the log, of which the second half gives the pace
 
 
 class Cut(NamedTuple):
-    """Steps of a training as it is, and those that were taken of it."""
+    """Steps of the whole training, and the steps that were taken."""
 
     steps: int
     taken: int
@@ -45,7 +47,7 @@ def main() -> None:
     )
     parser.add_argument("experiment", choices=sorted(EXPERIMENTS))
     parser.add_argument("out", type=Path)
-    parser.add_argument("--share", type=float, default=1 / 40, help="of the steps that are taken")
+    parser.add_argument("--share", type=float, default=1 / 40, help="share of the steps to take")
     parser.add_argument("--units", nargs="*", help="such as dsvnp-wide; all by default")
     parser.add_argument(
         "--set", type=json.loads, default={}, help="settings in place of the preset's, as JSON"
@@ -59,7 +61,7 @@ def main() -> None:
     kind = shortened(EXPERIMENTS[args.experiment], args.share, cut)
     experiment = make_experiment(kind, args.preset, **args.set)
     rows: list[dict[str, Any]] = []
-    for label in args.units or experiment.labels():
+    for label in map(Label.parse, args.units) if args.units else experiment.labels():
         cut.clear()
         with TemporaryDirectory() as folder:
             place = Workplace(Path(folder), device, Console(quiet=True), args.data_dir)
@@ -71,34 +73,34 @@ def main() -> None:
 
 
 def shortened(kind: type[Experiment], share: float, cut: list[Cut]) -> type[Experiment]:
-    """The same experiment, whose training ends after a share of its steps; `cut` gets a line for each that did."""
+    """Make the same experiment, whose training ends after a share of its steps; `cut` gets one entry per training."""
 
     class Shortened(kind):  # type: ignore[misc, valid-type]
-        def fleet(
-            self, label: str, make: Any, source: Any, seeds: Sequence[int], settings: Settings, *rest: Any
+        def train_replicas(
+            self, label: Label, make: Any, source: Any, seeds: Sequence[int], settings: Settings, *rest: Any
         ) -> Fleet:
             steps = min(settings.num_steps, max(2 * LINES, round(share * settings.num_steps)))
             fewer = replace(
                 settings,
                 num_steps=steps,
                 log_every=max(1, steps // LINES),
-                checkpoint_every=0,  # in so short a run they would weigh too much
+                checkpoint_every=0,  # in so short a run they would take too large a share
                 validate_every=math.ceil(share * settings.validate_every),
             )
             cut.append(Cut(settings.num_steps, steps))
-            made: Fleet = super().fleet(label, make, source, seeds, fewer, *rest)
+            made: Fleet = super().train_replicas(label, make, source, seeds, fewer, *rest)
             return made
 
     return Shortened
 
 
-def timed(experiment: Experiment, label: str, place: Workplace, cut: Sequence[Cut]) -> dict[str, Any]:
-    """Run a unit and say how long the whole of it would take; one that trains nothing takes what it takes."""
+def timed(experiment: Experiment, label: Label, place: Workplace, cut: Sequence[Cut]) -> dict[str, Any]:
+    """Run a unit and estimate the time of the whole; a unit without training needs no estimate."""
     seeds = experiment.seed_groups()[0]
     start = time.perf_counter()
     experiment.run_unit(label, seeds, place)
     seconds = time.perf_counter() - start
-    row: dict[str, Any] = {"unit": label, "seeds": len(seeds), "seconds_taken": round(seconds, 1)}
+    row: dict[str, Any] = {"unit": str(label), "seeds": len(seeds), "seconds_taken": round(seconds, 1)}
     for steps, taken in cut:
         (log,) = (place.out / "logs").glob("*.jsonl")
         lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]

@@ -1,7 +1,7 @@
 """Diagonal Gaussians, the distributions of all latent variables.
 
-A plain named tuple rather than `torch.distributions.Normal`: it passes through `vmap` and graph capture as it
-is, and takes its noise as an argument. The tests hold it against `torch.distributions`.
+A plain named tuple rather than `torch.distributions.Normal`: it passes through `vmap` and graph capture
+unchanged, and takes its noise as an argument. The tests compare it with `torch.distributions`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,13 @@ class DiagonalGaussian(NamedTuple):
 
     def kl(self, other: DiagonalGaussian) -> Tensor:
         """KL[self ‖ other], summed over the last axis."""
+        return self.kl_each(other).sum(-1)
+
+    def kl_each(self, other: DiagonalGaussian) -> Tensor:
+        """KL[self ‖ other] of each dimension, [..., Z]."""
         ratio = (self.scale / other.scale).square()
         distance = ((self.mean - other.mean) / other.scale).square()
-        return 0.5 * (ratio + distance - 1 - ratio.log()).sum(-1)
+        return 0.5 * (ratio + distance - 1 - ratio.log())
 
 
 def gaussian_log_prob(value: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

@@ -8,10 +8,11 @@ import torch
 from rich.console import Console
 
 from dsvnp.paper.curves.experiment import CurvesExperiment
-from dsvnp.paper.experiment import Experiment, Workplace, make_experiment
+from dsvnp.paper.experiment import Experiment, Workplace
 from dsvnp.paper.gather import gather, joint_experiment, main
 from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
 from dsvnp.paper.runner import run, write_results
+from dsvnp.paper.settings import make_experiment
 from dsvnp.paper.toy.experiment import ToyExperiment
 
 
@@ -57,7 +58,9 @@ def test_one_run_is_drawn_anew(runs, tmp_path):
     for row, expected in zip(new["rows"], old["rows"], strict=True):
         assert row["seeds"] == expected["seeds"]
         assert (row["model"], row["split"]) == (expected["model"], expected["split"])
-        assert row["std"] == pytest.approx(expected["std"], rel=1e-3)  # units.json keeps six digits
+        assert row["std"] == expected["std"]
+    figures = [(folder / "functions.svg").read_bytes() for folder in (tmp_path, runs["cnp+dsvnp"])]
+    assert figures[0] == figures[1]
 
 
 def test_runs_of_other_settings_are_refused(runs, tmp_path):
@@ -94,7 +97,30 @@ def test_a_shared_unit_must_agree(runs, tmp_path):
         gather(tmp_path / "new", [runs["cnp"], other])
 
 
-def test_what_runs_have_of_a_list_or_of_a_text_with_commas_is_joined(tmp_path):
+@pytest.mark.parametrize("label", ["../../planted", "dsvnp@../../planted"])
+def test_a_label_that_leads_elsewhere_is_refused(runs, tmp_path, label):
+    other = tmp_path / "other"
+    other.mkdir()
+    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    record["units"][0]["model"] = label
+    (other / "units.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"label .*planted' cannot be used"):
+        gather(tmp_path / "new", [other])
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_a_unit_without_what_its_figure_shows_is_one_line(runs, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    for unit in record["units"]:
+        unit["extras"] = dict.fromkeys(unit["extras"], 3)
+    (other / "units.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"the figures cannot be drawn \(TypeError"):
+        gather(tmp_path / "new", [other])
+
+
+def test_what_runs_have_of_a_list_is_joined(tmp_path):
     def joint(kind: type[Experiment], *settings: dict) -> Experiment:
         folders = []
         for number, changes in enumerate(settings):
@@ -103,14 +129,14 @@ def test_what_runs_have_of_a_list_or_of_a_text_with_commas_is_joined(tmp_path):
             write_results(make_experiment(kind, "smoke", **changes), [], folders[-1])
         return joint_experiment(folders)
 
-    curves = joint(CurvesExperiment, {"variants": ("wide",), "num_seeds": 7}, {"variants": ("paper",)})
-    assert (curves.variants, curves.num_seeds) == (("paper", "wide"), 7)
-    tables = joint(MultiOutputExperiment, {"recipe": "gaussian"}, {"recipe": "paper"}, {"recipe": "paper"})
-    assert tables.recipe == "paper,gaussian"
+    curves = joint(CurvesExperiment, {"recipes": ("wide",), "num_seeds": 7}, {"recipes": ("paper",)})
+    assert (curves.recipes, curves.num_seeds) == (("paper", "wide"), 7)
+    tables = joint(MultiOutputExperiment, {"recipes": "gaussian"}, {"recipes": "paper"}, {"recipes": "paper"})
+    assert tables.recipes == ("paper", "gaussian")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [([], "usage: "), (["--help"], "usage: "), (["o", "r"], "r has no units")]
+    ("words", "said"), [([], "usage: "), (["o"], "usage: "), (["o", "r"], "r has no units")]
 )
 def test_the_command_says_what_it_needs_in_a_line(words, said, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)

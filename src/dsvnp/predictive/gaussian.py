@@ -103,6 +103,7 @@ class GaussianPredictive(Predictive):
 
     def _each_log_prob(self, y: Tensor) -> Tensor:
         """Log-density of each output under each component, [K, S, B, T, D]; 0 for a missing one."""
+        self._check_width(y, self.shape[-1])
         missing = torch.isnan(y)
         log_prob = gaussian_log_prob(torch.where(missing, 0.0, y), self.loc, self.scale)
         return torch.where(missing, 0.0, log_prob)

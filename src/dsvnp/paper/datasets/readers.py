@@ -17,6 +17,7 @@ Bytes = npt.NDArray[np.uint8]
 Matrix = npt.NDArray[np.float64]
 
 _IDX_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+LARGEST = 2**29  # values of one variable
 _CIFAR_ROW = 1 + 3 * 32 * 32  # label, then the red, green and blue planes
 _ARFF_ATTRIBUTE = re.compile(
     r"""@attribute\s+(?:'(?P<single>(?:\\.|[^'\\])*)'|"(?P<double>(?:\\.|[^"\\])*)"|(?P<bare>[^\s{]+))\s*(?P<kind>.*)""",
@@ -45,11 +46,7 @@ def read_idx(data: bytes) -> npt.NDArray[np.generic]:
 
 
 def read_cifar10_batch(data: bytes) -> tuple[Bytes, Bytes]:
-    """Reads a batch of CIFAR-10's binary version.
-
-    Returns:
-        Images [N, 3, 32, 32] and labels [N].
-    """
+    """Read a batch of CIFAR-10's binary version: images [N, 3, 32, 32] and labels [N]."""
     if not data or len(data) % _CIFAR_ROW:
         raise ValueError(
             f"expected a multiple of {_CIFAR_ROW} bytes (a label and 3 x 32 x 32 pixels), got {len(data)}; "
@@ -65,21 +62,31 @@ def read_cifar10_batch(data: bytes) -> tuple[Bytes, Bytes]:
 
 
 def read_svhn_mat(data: bytes) -> tuple[Bytes, Bytes]:
-    """Reads SVHN's cropped digits as published: `X` [32, 32, 3, N], and `y` [N, 1] in which 10 means 0.
-
-    Returns:
-        Images [N, 3, 32, 32] and labels [N].
-    """
+    """Read SVHN as published, `X` [32, 32, 3, N] and `y` [N, 1], where 10 is 0: images [N, 3, 32, 32], labels [N]."""
     return _svhn(np.moveaxis(read_mat(data, "X"), -1, 0), read_mat(data, "y"))
 
 
 def read_svhn_npy(images: bytes, labels: bytes) -> tuple[Bytes, Bytes]:
-    """Reads SVHN's cropped digits from two `.npy` files: images [N, 32, 32, 3] and labels [N].
+    """Read SVHN from two `.npy` files, images [N, 32, 32, 3] and labels [N]: images [N, 3, 32, 32] and labels [N]."""
+    return _svhn(*map(_read_npy, (images, labels)))
 
-    Returns:
-        Images [N, 3, 32, 32] and labels [N].
-    """
-    return _svhn(*(np.load(io.BytesIO(data), allow_pickle=False) for data in (images, labels)))
+
+def _read_npy(data: bytes) -> npt.NDArray[np.generic]:
+    """Read a `.npy` file; its header says how much memory it wants, which the file itself must have."""
+    file = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read(file)
+        if math.prod(shape) * dtype.itemsize > len(data):
+            raise ValueError(f"a header of shape {shape} in a file of {len(data)} bytes")
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(
+            f"expected a .npy file, got one that cannot be read ({error}); is it damaged?"
+        ) from error
 
 
 def _svhn(images: npt.NDArray[np.generic], labels: npt.NDArray[np.generic]) -> tuple[Bytes, Bytes]:
@@ -96,10 +103,19 @@ def _svhn(images: npt.NDArray[np.generic], labels: npt.NDArray[np.generic]) -> t
 
 def read_mat(data: bytes, variable: str) -> npt.NDArray[np.generic]:
     """Reads one variable of a MATLAB file (versions 4 to 7.2)."""
-    found = scipy.io.loadmat(io.BytesIO(data), variable_names=[variable])
+    try:
+        sizes = {name: math.prod(shape) for name, shape, _ in scipy.io.whosmat(io.BytesIO(data))}
+        if sizes.get(variable, 0) > LARGEST:
+            raise ValueError(f"{variable!r} is to have {sizes[variable]} values, more than any data set here")
+        found = scipy.io.loadmat(io.BytesIO(data), variable_names=[variable])
+    except Exception as error:  # SciPy raises whatever a damaged file leads it to
+        raise ValueError(
+            f"expected a MATLAB file, got one that cannot be read ({error!s:.200}); is it damaged?"
+        ) from error
     if variable not in found:
-        names = ", ".join(name for name, *_ in scipy.io.whosmat(io.BytesIO(data)))
-        raise ValueError(f"expected a variable {variable!r} in the MATLAB file, got {names or 'none'}")
+        raise ValueError(
+            f"expected a variable {variable!r} in the MATLAB file, got {', '.join(sizes) or 'none'}"
+        )
     return np.asarray(found[variable])
 
 
@@ -113,12 +129,9 @@ def read_csv_matrix(text: str) -> tuple[list[str], Matrix]:
 # Why not scipy.io.arff: it gives a structured array in which {0,1} attributes are byte strings, and its
 # errors name neither line nor attribute (a short row is a bare IndexError).
 def read_arff(text: str) -> tuple[list[str], Matrix]:
-    """Reads a dense, numeric ARFF table, in which `?` is NaN.
+    """Read a dense, numeric ARFF table, in which `?` is NaN: the attributes' names, and the values [N, len(names)].
 
     Attributes are numeric, real, integer or nominal with numbers for values, such as {0,1}.
-
-    Returns:
-        The attributes' names, and the values [N, len(names)].
     """
     names: list[str] = []
     lines = enumerate(text.splitlines(), start=1)
