@@ -36,6 +36,7 @@ def commands(name: str) -> list[list[str]]:
     return [line[1:] for line in words if line and line[0].split("/")[-1] == "dsvnp"]
 
 
+@pytest.mark.filterwarnings("ignore:(rows|tables) that were held out:UserWarning")
 @pytest.mark.parametrize("name", [name for name in NAMES if blocks(name, "python")])
 def test_python_runs_in_the_order_of_the_page(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

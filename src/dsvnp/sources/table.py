@@ -58,6 +58,7 @@ class ManyTables(TaskSource):
         batch_size: tables of a batch, at most.
         min_context: smallest context; with 0 a model also learns to predict a table without any context.
         num_slots: rows that tables are padded to, the longest's by default; the sources of a fleet need the same.
+        skew: sizes of contexts are spread as u^skew, u uniform: the larger, the more small contexts.
     """
 
     refresh_every: int
@@ -69,12 +70,13 @@ class ManyTables(TaskSource):
         batch_size: int = 16,
         min_context: int = 0,
         num_slots: int | None = None,
+        skew: float = 1.0,
     ) -> None:
         if not tables:
             raise ValueError("got no table; pass at least one pair of inputs and outputs")
         self.x, self.y, self.mask = pad_tables(tables, num_slots)
         self.shape = (min(batch_size, len(tables)), min(num_points, self.x.shape[1]))
-        self.min_context = min_context
+        self.min_context, self.skew = min_context, skew
         check_context((min_context, self.shape[1]), self.shape[1])
         self.refresh_every = len(tables) // self.shape[0]
 
@@ -99,7 +101,7 @@ class ManyTables(TaskSource):
         x, y = (_take(tensors[name][tables], order) for name in ("x", "y"))
         most = (mask.sum(-1) - 1).clamp(min=0)  # at least one row is left to predict
         least = most.clamp(max=self.min_context)
-        sizes = least + (uniforms["context"] * (most - least + 1)).long()
+        sizes = least + (uniforms["context"].pow(self.skew) * (most - least + 1)).long()
         in_context = torch.arange(self.shape[1], device=x.device) < sizes[:, None]
         return Task.from_points(x, y, in_context, mask)
 
