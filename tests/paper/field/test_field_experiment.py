@@ -73,6 +73,10 @@ def test_every_model_has_the_fields_sigma_and_the_other_one():
     assert [str(label) for label in made.labels()[-3:]] == ["gp", "gp-floor", "gp-integrated"]
     with pytest.raises(ValueError, match=r"unknown floor 'oter'\. Did you mean 'other'"):
         FieldExperiment(floors=("oter",))
+    with pytest.raises(ValueError, match=r"tests\.joint_batches must be at least 1, got 0"):
+        TestSizes(joint_batches=0)
+    with pytest.raises(ValueError, match="single precision"):
+        FieldExperiment(precision="float64")
 
 
 def test_training_is_the_fields():

@@ -8,12 +8,22 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
+from dsvnp.autoregression import random_orders
 from dsvnp.models import Architecture, make_model
 from dsvnp.paper.field.measures import chain_likelihoods, measure_field, read_marks, task_means, validation
 from dsvnp.paper.field.panels import curves, gp_panels, model_panels, posterior
-from dsvnp.paper.field.unseen import TestSizes, batch_means, draw_unseen, first, measure_ceiling, summarised
+from dsvnp.paper.field.unseen import (
+    TestSizes,
+    batch_means,
+    compact,
+    draw_unseen,
+    first,
+    measure_ceiling,
+    summarised,
+)
 from dsvnp.sources.gp import GPPrior, GPTasks
 from dsvnp.sources.gp_exact import exact, integrated
+from dsvnp.task import Task
 from dsvnp.training import Fleet, Settings
 
 CPU = torch.device("cpu")
@@ -56,6 +66,24 @@ def test_values_of_points_are_averaged_over_the_targets_of_their_task():
     assert task_means(each[asked], tasks).tolist() == pytest.approx(expected, rel=1e-5)
 
 
+def test_compact_tasks_hold_the_same_points_batch_by_batch():
+    known = draw_unseen("rbf", 40, 10, CPU)
+    tasks = compact(known)
+    assert [task.num_tasks for task in tasks] == [32 * 16, 8 * 16]
+    assert max(tasks[0].mask_target.sum(-1)) <= min(tasks[1].mask_target.sum(-1))
+
+    def points(task, b):
+        asked = task.mask_target[b] if task.in_context is None else task.mask_target[b] & ~task.in_context[b]
+        sides = (task.x_context, task.y_context, task.mask_context[b]), (task.x_target, task.y_target, asked)
+        return tuple(tuple(v[b, mask, 0].tolist()) for x, y, mask in sides for v in (x, y))
+
+    whole = [points(k.task, b) for k in known for b in range(k.task.num_tasks)]
+    found = [points(task, b) for task in tasks for b in range(task.num_tasks)]
+    assert sorted(whole) == sorted(found)
+    groups = [set(whole[start : start + 16]) for start in range(0, 640, 16)]
+    assert all(set(found[start : start + 16]) in groups for start in range(0, 640, 16))
+
+
 def test_fewer_batches_are_the_first_of_more():
     few, many = (draw_unseen("rbf", number, 8, CPU) for number in (32, 80))
     assert torch.equal(few[0].task.y_target, many[0].task.y_target)
@@ -70,14 +98,21 @@ def test_batches_and_medians():
     assert (mean.values, median.values) == ((4.0,), (2.0,))
 
 
-def test_a_chain_of_a_model_with_independent_targets_is_the_chain_rule():
-    model, task = net(), draw_unseen("rbf", 1, 8, CPU)[0].task
-    got = chain_likelihoods(model, [task], TestSizes(1, 1, 1, num_orders=40, num_points=8))
-    # One task by hand, over all orders of its targets drawn once more by the same rule.
-    orders = torch.Generator().manual_seed(0)
-    again = model.log_prob_joint(task, 40, num_global=1, generator=orders)
-    asked = (task.mask_target & ~task.in_context).sum(-1)
-    torch.testing.assert_close(got, again / asked)
+def test_a_chain_is_the_mean_over_orders_of_the_chain_rule():
+    model, (task,) = net(), compact(draw_unseen("rbf", 1, 8, CPU))
+    got = chain_likelihoods(model, [task], TestSizes(num_orders=3))
+    orders = random_orders(task, 3, torch.Generator().manual_seed(0))  # [3, B, T]; a CNP draws nothing else
+    for b in (0, 7):
+        totals = []
+        for order in orders[:, b]:
+            x, y, total = task.x_context[b], task.y_context[b], 0.0
+            for slot in order:
+                target = task.x_target[b, slot][None], task.y_target[b, slot][None]
+                asked = Task.from_sets(x[None], y[None], target[0][None])
+                total += float(model.predict(asked).log_prob(target[1][None]))
+                x, y = torch.cat([x, target[0]]), torch.cat([y, target[1]])
+            totals.append(total / len(order))
+        assert float(got[b]) == pytest.approx(np.mean(totals), rel=1e-4)
 
 
 def test_the_ceiling_is_the_gp_that_scipy_has():

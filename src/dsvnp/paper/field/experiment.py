@@ -75,6 +75,8 @@ class FieldExperiment(Experiment):
         super().__post_init__()
         for floor in self.floors:
             lookup(floor, FLOORS, "floor")
+        if self.precision == "float64":
+            raise ValueError("tasks are drawn in single precision; choose float32, tf32 or bf16")
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
@@ -143,7 +145,7 @@ class FieldExperiment(Experiment):
         mark = validation(self.mark_batches, self.num_points, (self.num_global, 1), place.device)
         fleet = self.train_replicas(label, make, source, seeds, self.settings(label), place, mark)
         nets = [fleet.replica(row) for row in range(len(seeds))]
-        with matmul_precision(self.precision):
+        with matmul_precision("tf32" if self.precision == "bf16" else self.precision):
             rows = list(measure_field(nets, self.tests, label.model in self.chains, place.device))
             panels = model_panels(nets[0], self.num_global, place.device) if 0 in seeds else None
         extras = {

@@ -1,6 +1,7 @@
 """Figures of the field's table: log-likelihood against training time, and two curves as models see them."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,17 @@ def draw_course(units: Sequence[UnitResult], out: Path) -> list[Path]:
     trained = [unit for unit in units if "marks" in unit.extras and unit.label.variant in ("", "mixture")]
     plots = []
     for name, text in (("step", "steps"), ("seconds", "seconds of training, all seeds together")):
-        lines = lines_of(trained, lambda extras, name=name: extras["marks"][name], _likelihoods)
+        lines = lines_of(trained, partial(_places, name), _likelihoods)
         if lines:
             ceiling = _ceiling(units, len(next(iter(lines.values())).x))
             plots.append(Plot("RBF, unseen tasks", text, "log-likelihood (nats/point)", lines, ceiling, "x"))
     return [lines_figure(plots, out / "course.svg")] if plots else []
+
+
+def _places(name: str, extras: Any) -> Sequence[float]:
+    """Steps or seconds of the marks."""
+    places: Sequence[float] = extras["marks"][name]
+    return places
 
 
 def _likelihoods(extras: Any) -> Values:

@@ -25,6 +25,7 @@ from dsvnp.paper.field.unseen import (
     TRAINED,
     UNIT,
     TestSizes,
+    compact,
     draw_unseen,
     first,
     summarised,
@@ -44,8 +45,8 @@ def measure_field(
     for dataset in PRIORS:
         known = draw_unseen(dataset, sizes.num_batches, sizes.num_points, device)
         number = sizes.latent_batches if is_random(nets[0]) else sizes.num_batches
-        rows += _estimated(dataset, "marginal", nets, [k.task for k in first(known, number)], sizes)
-        some = [k.task for k in first(known, sizes.joint_batches)]
+        rows += _estimated(dataset, "marginal", nets, compact(first(known, number)), sizes)
+        some = compact(first(known, sizes.joint_batches))
         rows += _estimated(dataset, "joint", nets, some, sizes)
         if chain:
             rows += summarised(dataset, "chain", [chain_likelihoods(net, some, sizes) for net in nets])
@@ -95,8 +96,10 @@ def chain_likelihoods(net: NeuralProcess, tasks: Iterable[Task], sizes: TestSize
     parts = []
     for task in tasks:
         generator = torch.Generator(task.x_target.device).manual_seed(0)
-        draws = {"num_global": sizes.chain_draws if is_random(net) else 1}
-        joint = net.log_prob_joint(task, sizes.num_orders, **draws, generator=generator)
+        draws = sizes.chain_draws if is_random(net) else 1
+        joint = net.log_prob_joint(
+            task, sizes.num_orders, num_global=draws, generator=generator, chunk=sizes.chunk
+        )
         parts.append(joint / point_mask(task, "P").sum(-1))
     return torch.cat(parts)
 

@@ -37,7 +37,7 @@ def curves() -> Iterator[Curve]:
         generator, prior = torch.Generator().manual_seed(number + 3), PRIORS[dataset]
         grid = torch.linspace(-2, 2, GRID, dtype=torch.float64)
         places = 4 * torch.rand(num_context, generator=generator, dtype=torch.float64) - 2
-        hyper = Hyperparameters(*(torch.full((1, 1), v, dtype=torch.float64) for v in (0.35, 0.8, 0.3)))
+        hyper = Hyperparameters(*(torch.full((1, 1), v, dtype=torch.float64) for v in (0.35, 0.6, 0.3)))
         values = prior.functions(torch.cat([grid, places])[None, :, None], hyper, generator)[0, :, 0]
         seen = prior.observe(values[GRID:], generator)
         yield Curve(title, prior, hyper, grid, values[:GRID], places, seen)
