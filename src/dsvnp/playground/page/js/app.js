@@ -20,7 +20,8 @@ function announce(text) {
 async function start() {
   const response = await fetch("weights/manifest.json");
   if (!response.ok) throw new Error(`weights/manifest.json: ${response.status}`);
-  const manifest = await response.json(), tabs = {};
+  const manifest = await response.json(),
+    tabs = {};
   globalThis.playground = { tabs, manifest }; // for the curious, and for tests
 
   const show = (name, focus = false) => {

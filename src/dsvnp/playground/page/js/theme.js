@@ -18,7 +18,8 @@ export const rgb = (name, alpha = 1) => `rgb(${palette()[name]} / ${alpha})`;
 /** Let a button switch the theme; `changed` is called whenever colours differ. */
 export function themes(toggle, changed) {
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
+  const isDark = () =>
+    (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
   const apply = () => {
     colours = null;
     toggle.setAttribute("aria-pressed", String(isDark()));
