@@ -102,6 +102,7 @@ def _deep(dim_x: int, floor: float, **others: Any) -> Architecture:
 def curve_networks() -> dict[str, Network]:
     """One network per model."""
     few = _plain(96, 48, latent_hidden=(96,), decoder=(64, 64))
+    pair = _deep(1, 0.01, encoder=(64, 64), dim_lat=32, dim_local=2)
     return {
         "curves-cnp": Network("cnp", _plain(128, 128), MixedCurves, 2e-3),
         "curves-np": Network("np", _plain(96, 96, latent_hidden=(96,)), MixedCurves, 2e-3),
@@ -110,9 +111,7 @@ def curve_networks() -> dict[str, Network]:
         ),
         "curves-dsvnp": Network("dsvnp", few, MixedCurves, 2e-3, beta_local=10.0, anneal_local=False),
         "curves-tnp": Network("tnp", _deep(1, 0.01), MixedCurves),
-        "curves-dsvtnp": Network(
-            "dsvtnp", _deep(1, 0.01, encoder=(64, 64), dim_lat=32, dim_local=2), MixedCurves
-        ),
+        "curves-dsvtnp": Network("dsvtnp", pair, MixedCurves, anneal_local=False),
     }
 
 

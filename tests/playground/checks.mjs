@@ -40,6 +40,6 @@ console.log(
       return physics.massOf(physics.changesOf(rest, after, given.cart)[0], 6, given.cart);
     }),
     posterior: physics.massPosterior(given.transitions, given.cart, given.grid),
-    anchors: anchors([-2, 2], 2),
+    anchors: anchors([-2, 2]),
   }),
 );

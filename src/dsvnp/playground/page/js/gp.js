@@ -179,7 +179,7 @@ export function averaged(points, places, all) {
   const mean = new Float64Array(T),
     square = new Float64Array(T),
     aleatoric = new Float64Array(T);
-  const used = all.map((_, i) => i).filter((i) => weights[i] > 1e-4 * Math.max(...weights));
+  const used = all.map((_, i) => i).filter((i) => weights[i] > 1e-3 * Math.max(...weights));
   const total = used.reduce((sum, i) => sum + weights[i], 0);
   for (const i of used) {
     const part = posterior(known[i], places, all[i]),

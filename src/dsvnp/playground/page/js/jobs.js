@@ -39,36 +39,39 @@ export function bands(network, { points, places, draws = 32, locals = 2, seed = 
 }
 
 /**
- * Functions of a network, [count, T]. With z_G each draw of it is one function. Without, a function is drawn point by
- * point, each fed back as context (autoregression) at a few anchors; then the mean given those is drawn.
+ * Functions of a network, [count, T]. With z_G each draw of it is one function. Without, a function is drawn at a few
+ * anchors, which are fed back as context one after the other, then in blocks where neighbours are known already
+ * (autoregression); the function is the mean given all of them.
  */
 export function draws(network, { points, places, count, seed, phase = 0, interval }) {
-  const T = places.length,
-    x = Float64Array.from(places);
+  const T = places.length;
+  const x = Float64Array.from(places);
   if (network.sizes.global) {
     const noise = { global: turning(seed, count * network.sizes.global, phase) };
     return network.predict(contextOf(points), x, T, noise).mean;
   }
-  const out = new Float64Array(count * T),
-    places0 = anchors(interval);
-  const noise = turning(seed, count * places0.length, phase);
+  const out = new Float64Array(count * T);
+  const blocks = anchors(interval);
+  const size = blocks.flat().length;
+  const noise = turning(seed, count * size, phase);
   for (let c = 0; c < count; c++) {
     const known = [...points];
-    places0.forEach((place, i) => {
-      const { mean, scale } = network.predict(contextOf(known), Float64Array.of(place), 1);
-      known.push({ x: place, y: mean[0] + scale[0] * noise[c * places0.length + i] });
-    });
+    let at = c * size;
+    for (const block of blocks) {
+      const { mean, scale } = network.predict(contextOf(known), Float64Array.from(block), block.length);
+      block.forEach((place, i) => known.push({ x: place, y: mean[i] + scale[i] * noise[at++] }));
+    }
     out.set(network.predict(contextOf(known), x, T).mean, c * T);
   }
   return out;
 }
 
-/** Places of an interval in an order that spreads out: middle, quarters, eighths. */
-export function anchors([low, high], levels = 4) {
-  const out = [low, high];
-  for (let level = 1; level <= levels; level++)
-    for (let i = 1; i < 2 ** level; i += 2) out.push(low + ((high - low) * i) / 2 ** level);
-  return out;
+/** Places of an interval in blocks: the ends, the middle and the quarters alone, then all eighths, all sixteenths. */
+export function anchors([low, high]) {
+  const at = (i) => low + ((high - low) * i) / 16;
+  return [[0], [16], [8], [4], [12], [2, 6, 10, 14], [1, 3, 5, 7, 9, 11, 13, 15]].map((block) =>
+    block.map(at),
+  );
 }
 
 /** The exact answer, of one process or of the average over a domain's. */

@@ -150,13 +150,28 @@ export function attend(queries, targets, slots, heads, change = null) {
   const scores = new Float64Array(heads * count);
   for (let t = 0; t < targets; t++) {
     for (let h = 0; h < heads; h++)
-      for (let n = 0; n < count; n++)
-        scores[h * count + n] = scale * dot(queries, t * width + h * d, keys, n * width + h * d, d);
+      products(queries, t * width + h * d, keys, h * d, width, d, count, scale, scores, h * count);
     if (change) change(scores, t);
     for (let h = 0; h < heads; h++)
       average(scores, h * count, count, values, valueWidth, h * dv, dv, out, t * valueWidth + h * dv);
   }
   return out;
+}
+
+/** Scaled products of a query with the keys of a head, four keys at a time. */
+function products(queries, q, keys, first, width, d, count, scale, scores, to) {
+  let n = 0;
+  for (; n + 3 < count; n += 4) {
+    let a = 0, b = 0, c = 0, e = 0;
+    let k0 = n * width + first, k1 = k0 + width, k2 = k1 + width, k3 = k2 + width;
+    for (let i = q; i < q + d; i++) {
+      const value = queries[i];
+      a += value * keys[k0++]; b += value * keys[k1++]; c += value * keys[k2++]; e += value * keys[k3++];
+    }
+    scores[to + n] = scale * a; scores[to + n + 1] = scale * b;
+    scores[to + n + 2] = scale * c; scores[to + n + 3] = scale * e;
+  }
+  for (; n < count; n++) scores[to + n] = scale * dot(queries, q, keys, n * width + first, d);
 }
 
 /** The mean of some columns of the values, weighted by a softmax of scores. */
