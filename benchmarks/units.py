@@ -25,8 +25,10 @@ import torch
 from rich.console import Console
 
 from dsvnp.paper import EXPERIMENTS
-from dsvnp.paper.experiment import Experiment, Workplace, make_experiment
+from dsvnp.paper.experiment import Experiment, Workplace
+from dsvnp.paper.label import Label
 from dsvnp.paper.runner import machine_name
+from dsvnp.paper.settings import make_experiment
 from dsvnp.training import Fleet, Settings
 
 LINES = 20  # of the log, of which the second half gives the pace
@@ -59,7 +61,7 @@ def main() -> None:
     kind = shortened(EXPERIMENTS[args.experiment], args.share, cut)
     experiment = make_experiment(kind, args.preset, **args.set)
     rows: list[dict[str, Any]] = []
-    for label in args.units or experiment.labels():
+    for label in map(Label.parse, args.units) if args.units else experiment.labels():
         cut.clear()
         with TemporaryDirectory() as folder:
             place = Workplace(Path(folder), device, Console(quiet=True), args.data_dir)
@@ -74,8 +76,8 @@ def shortened(kind: type[Experiment], share: float, cut: list[Cut]) -> type[Expe
     """The same experiment, whose training ends after a share of its steps; `cut` gets a line for each that did."""
 
     class Shortened(kind):  # type: ignore[misc, valid-type]
-        def fleet(
-            self, label: str, make: Any, source: Any, seeds: Sequence[int], settings: Settings, *rest: Any
+        def train_replicas(
+            self, label: Label, make: Any, source: Any, seeds: Sequence[int], settings: Settings, *rest: Any
         ) -> Fleet:
             steps = min(settings.num_steps, max(2 * LINES, round(share * settings.num_steps)))
             fewer = replace(
@@ -86,19 +88,19 @@ def shortened(kind: type[Experiment], share: float, cut: list[Cut]) -> type[Expe
                 validate_every=math.ceil(share * settings.validate_every),
             )
             cut.append(Cut(settings.num_steps, steps))
-            made: Fleet = super().fleet(label, make, source, seeds, fewer, *rest)
+            made: Fleet = super().train_replicas(label, make, source, seeds, fewer, *rest)
             return made
 
     return Shortened
 
 
-def timed(experiment: Experiment, label: str, place: Workplace, cut: Sequence[Cut]) -> dict[str, Any]:
+def timed(experiment: Experiment, label: Label, place: Workplace, cut: Sequence[Cut]) -> dict[str, Any]:
     """Run a unit and say how long the whole of it would take; one that trains nothing takes what it takes."""
     seeds = experiment.seed_groups()[0]
     start = time.perf_counter()
     experiment.run_unit(label, seeds, place)
     seconds = time.perf_counter() - start
-    row: dict[str, Any] = {"unit": label, "seeds": len(seeds), "seconds_taken": round(seconds, 1)}
+    row: dict[str, Any] = {"unit": str(label), "seeds": len(seeds), "seconds_taken": round(seconds, 1)}
     for steps, taken in cut:
         (log,) = (place.out / "logs").glob("*.jsonl")
         lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]

@@ -1,16 +1,14 @@
 """Which β_local, draws and size let DSVNP's local latent help on the Cart-Pole, chosen on training data alone.
 
-    python -m studies.cartpole_selection OUT.json '{"betas": [1, 100], "num_steps": 2000}'
+    python -m studies.cartpole_selection OUT.jsonl '{"betas": [1, 100], "num_steps": 2000}'
 
-Trains DSVNP for a grid, all β_local and seeds of a cell as one fleet, and NP beside it; writes NLL and squared error on
-held-out training trajectories, for each fleet as soon as it is finished. Run again, it goes on with the rest.
+Trains DSVNP for a grid, all β_local and seeds of a cell as one fleet, and NP for comparison; writes NLL and squared
+error on held-out training trajectories, for each fleet as soon as it is finished. Run again, it does the rest.
 """
-
-from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -23,74 +21,74 @@ from dsvnp.metrics import nll, squared_error
 from dsvnp.models import NeuralProcess, make_model
 from dsvnp.naming import lookup
 from dsvnp.paper.cartpole.data import CartPoleTasks, Transitions, held_out_task
-from dsvnp.paper.cartpole.experiment import CartPoleExperiment, Choices
-from dsvnp.paper.cartpole.measures import predict
+from dsvnp.paper.cartpole.experiment import CartPoleExperiment, CartRecipe
+from dsvnp.paper.cartpole.measures import predict_carts
 from dsvnp.paper.cartpole.physics import TRAIN_ENVIRONMENTS
+from dsvnp.paper.measuring import DrawCounts
+from dsvnp.paper.settings import changed
 from dsvnp.task import Task
 from dsvnp.training import Fleet, Reporter, train
+from studies.resume import Entry, Settings, finish
 
 
 @dataclass(frozen=True)
-class Selection:
-    """The grid.
+class CartGrid:
+    """The grid."""
 
-    Attributes:
-        betas: values of β_local, of one fleet.
-        anneal_steps: steps over which the divergences' weights rise from 0; NP is trained without.
-        train_draws: pairs of draws in training, of z_G and of each z_*; NP uses the first number.
-        dims_lat: sizes of representations and latents.
-        test_draws: pairs of draws in prediction, tried on each trained model.
-        seeds: of each; the same noise for all β_local.
-        num_steps: of training.
-        hold_out: "environments" learns from carts of 0.3 and 0.7 kg and is measured on those of 0.5 kg, as unseen as
-            the test's; "trajectories" learns from all six and is measured on trajectories held out of them.
-    """
-
-    betas: tuple[float, ...] = (0.1, 1.0, 5.0, 20.0, 100.0, 1000.0)
+    betas: tuple[float, ...] = (0.1, 1.0, 5.0, 20.0, 100.0, 1000.0)  # values of β_local, of one fleet
+    # steps over which the divergences' weights rise from 0; NP is trained without
     anneal_steps: tuple[int, ...] = (0,)
-    train_draws: tuple[tuple[int, int], ...] = ((1, 1), (1, 4), (4, 1), (4, 4))
-    dims_lat: tuple[int, ...] = (32, 64)
-    test_draws: tuple[tuple[int, int], ...] = ((32, 1), (32, 8))
-    seeds: tuple[int, ...] = (0, 1)
-    num_steps: int = CartPoleExperiment.num_steps
+    # pairs of draws in training, of z_G and of each z_*; NP uses the first number
+    train_draws: tuple[DrawCounts, ...] = ((1, 1), (1, 4), (4, 1), (4, 4))
+    dims_lat: tuple[int, ...] = (32, 64)  # sizes of representations and latents
+    # pairs of draws in prediction, tried on each trained model
+    test_draws: tuple[DrawCounts, ...] = ((32, 1), (32, 8))
+    seeds: tuple[int, ...] = (0, 1)  # of each; the same noise for all β_local
+    num_steps: int = CartPoleExperiment.num_steps  # of training
+    # "environments" learns from carts of 0.3 and 0.7 kg and is measured on those of 0.5 kg, as unseen as the test's;
+    # "trajectories" learns from all six and is measured on trajectories held out of them
     hold_out: str = "environments"
 
-    def cells(self) -> Iterator[tuple[str, Choices]]:
-        """NP for each size and number of draws of z_G, DSVNP for each size and pair of draws."""
+    def fleets(self, settings: Settings) -> Iterator[list[Settings]]:
+        """NP for each size and number of draws of z_G; DSVNP for each size, annealing and pair of draws."""
+        common = {"hold_out": self.hold_out, "num_steps": self.num_steps, "settings": settings}
+        firsts = dict.fromkeys((pair[0], 1) for pair in self.train_draws)
         for dim_lat in self.dims_lat:
-            for num_global in dict.fromkeys(pair[0] for pair in self.train_draws):
-                yield "np", Choices(1.0, 0, dim_lat, num_global, 1, 1, 1)
-            for steps, pair in product(self.anneal_steps, self.train_draws):
-                yield "dsvnp", Choices(1.0, steps, dim_lat, *pair, 1, 1)
+            models = [
+                *(("np", 0, pair, (1.0,)) for pair in firsts),
+                *(("dsvnp", *how, self.betas) for how in product(self.anneal_steps, self.train_draws)),
+            ]
+            for model, steps, pair, betas in models:
+                what = {"model": model, "dim_lat": dim_lat, "seeds": self.seeds, "anneal_steps": steps}
+                yield [{**common, **what, "train_draws": pair, "beta_local": beta} for beta in betas]
 
 
-def select(selection: Selection, out: Path, device: torch.device, **settings: Any) -> list[dict[str, Any]]:
+def select_carts(grid: CartGrid, out: Path, device: torch.device, **settings: Any) -> list[Entry]:
     """Train and measure what `out` lacks, return all that it holds; `settings` change those of the experiment."""
-    experiment = CartPoleExperiment(num_steps=selection.num_steps, **settings)
-    source, task = tasks(experiment, selection.hold_out, device)
-    common = {"hold_out": selection.hold_out, "num_steps": selection.num_steps, "settings": settings}
-    done: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else []
-    for model, choices in selection.cells():
-        cell = common | {"model": model, "dim_lat": choices.dim_lat, "seeds": list(selection.seeds)}
-        cell |= {"anneal_steps": choices[1], "train_draws": [choices.train_global, choices.train_local]}
-        betas = selection.betas if model == "dsvnp" else (1.0,)
-        missing = [b for b in betas if not any((cell | {"beta_local": b}).items() <= e.items() for e in done)]
-        if not missing:
-            continue
-        rows = list(product(missing, selection.seeds))
-        chosen = replace(experiment.settings(model, choices), beta_local=tuple(beta for beta, _ in rows))
-        make = partial(make_model, model, experiment.architecture(choices))
+    experiment = changed(CartPoleExperiment(num_steps=grid.num_steps), settings)
+    source, task = tasks_of(experiment, grid.hold_out, device)
+
+    def run(cells: Sequence[Settings]) -> Iterator[Entry]:
+        model, (train_global, train_local) = cells[0]["model"], cells[0]["train_draws"]
+        draws = {"train_global": train_global, "train_local": train_local}
+        recipe = CartRecipe(
+            anneal=cells[0]["anneal_steps"] / grid.num_steps, dim_lat=cells[0]["dim_lat"], **draws
+        )
+        rows = [(cell["beta_local"], seed) for cell in cells for seed in grid.seeds]
+        chosen = replace(experiment.settings(model, recipe), beta_local=tuple(beta for beta, _ in rows))
+        make = partial(make_model, model, experiment.architecture(recipe))
         fleet = Fleet(make, source, [seed for _, seed in rows], chosen, device)
-        train(fleet, reporter=Reporter(f"{model} {tuple(choices)[1:5]}", selection.num_steps))
-        for beta in missing:
-            nets = [fleet.replica(row) for row, (of, _) in enumerate(rows) if of == beta]
-            scores = [score(nets, task, draws) for draws in selection.test_draws]
-            done.append(cell | {"beta_local": beta, "scores": scores})
-        out.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
-    return done
+        train(fleet, reporter=Reporter(f"{model} {recipe.dim_lat} {draws}", grid.num_steps))
+        for cell in cells:
+            nets = [fleet.replica(row) for row, (beta, _) in enumerate(rows) if beta == cell["beta_local"]]
+            yield {"scores": [score_carts(nets, task, draws) for draws in grid.test_draws]}
+
+    return finish(grid.fleets(settings), out, run)
 
 
-def tasks(experiment: CartPoleExperiment, hold_out: str, device: torch.device) -> tuple[CartPoleTasks, Task]:
+def tasks_of(
+    experiment: CartPoleExperiment, hold_out: str, device: torch.device
+) -> tuple[CartPoleTasks, Task]:
     """What to learn from, and the task to measure on: contexts from the training part, held-out trajectories."""
     seen, held_out = experiment.training_data(device)
     learn = seen
@@ -104,9 +102,9 @@ def tasks(experiment: CartPoleExperiment, hold_out: str, device: torch.device) -
 
 
 @torch.no_grad()
-def score(nets: list[NeuralProcess], task: Task, draws: tuple[int, int]) -> dict[str, Any]:
-    """NLL, squared error, and KL_L, which says whether the local latent is used: a value a net."""
-    made = [predict(net, task, draws) for net in nets]
+def score_carts(nets: list[NeuralProcess], task: Task, draws: DrawCounts) -> Entry:
+    """NLL, squared error, and KL_L, which tells whether the local latent is used: one value per net."""
+    made = [predict_carts(net, task, draws) for net in nets]
     kl_local = [float(net.objective(task, noise={}).per_point()["kl_local"]) for net in nets]
     mse = [float(squared_error(p, task)) for p in made]
     return {"test_draws": draws, "nll": [float(nll(p, task)) for p in made], "mse": mse, "kl_local": kl_local}
@@ -116,4 +114,4 @@ if __name__ == "__main__":
     given: dict[str, Any] = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
     settings = given.pop("settings", {})
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    select(Selection(**given), Path(sys.argv[1]), device, **settings)
+    select_carts(CartGrid(**given), Path(sys.argv[1]), device, **settings)

@@ -1,18 +1,16 @@
-"""Which sizes, rates and weights suit the wider variant of the curves, chosen on functions that no table is made of.
+"""Which sizes, rates and weights suit the wider recipe of the curves, chosen on functions that no table is made of.
 
-    python -m studies.curves_selection OUT.json CELLS [SETTINGS]
+    python -m studies.curves_selection OUT.jsonl FLEETS [SETTINGS]
 
-where CELLS is e.g. '[{"model": "np", "learning_rates": [0.001, 0.002]}]' and SETTINGS '{"precision": "tf32"}'.
+where FLEETS is e.g. '[{"model": "np", "learning_rates": [0.001, 0.002]}]' and SETTINGS '{"precision": "tf32"}'.
 
-Trains each cell of a list as one fleet, a replica for each learning rate and β_local, and writes what it gives on
-held-out functions as soon as it is finished. Run again, it goes on with the rest.
+Trains each fleet of a list, one replica for each learning rate and β_local, and writes what it gives on held-out
+functions as soon as it is finished. Run again, it does the rest.
 """
-
-from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,61 +21,53 @@ import torch
 
 from dsvnp.metrics import point_nll
 from dsvnp.models import NeuralProcess, make_model
-from dsvnp.paper.curves.experiment import CurvesExperiment, architecture
-from dsvnp.paper.curves.measures import predict
-from dsvnp.sources.curves import Curves, curve_tasks
+from dsvnp.paper.curves.experiment import CurvesExperiment
+from dsvnp.paper.measuring import seeded_predict
+from dsvnp.paper.settings import changed
+from dsvnp.sources.curves import curve_tasks
 from dsvnp.task import Task
 from dsvnp.training import Fleet, Reporter, train
+from studies.resume import Entry, Settings, finish
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One fleet.
+class CurveFleet:
+    """One fleet."""
 
-    Attributes:
-        model: name of the model.
-        learning_rates: one replica each, for each β_local.
-        betas: values of β_local.
-        num_steps: of training; annealing takes the first half of them, if the variant anneals.
-        choices: what differs from the wider variant, see `curves.Choices`.
-    """
+    model: str  # name of the model
+    learning_rates: tuple[float, ...] = (1e-3,)  # one replica each, for each β_local
+    betas: tuple[float, ...] = (100.0,)  # values of β_local
+    num_steps: int = 60_000  # of training
+    choices: dict[str, Any] = field(default_factory=dict)  # what differs from the wider recipe
 
-    model: str
-    learning_rates: tuple[float, ...] = (1e-3,)
-    betas: tuple[float, ...] = (100.0,)
-    num_steps: int = 60_000
-    choices: dict[str, Any] = field(default_factory=dict)
-
-
-def select(cells: Sequence[Cell], out: Path, device: torch.device, **settings: Any) -> list[dict[str, Any]]:
-    """Train and measure the cells that `out` lacks, return all that it holds; `settings` change the experiment's."""
-    done: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else []
-    for cell in cells:
-        what = json.loads(json.dumps(asdict(cell) | {"settings": settings}))
-        if not any(what.items() <= row.items() for row in done):
-            experiment = CurvesExperiment(**settings)
-            done += [what | row for row in run_cell(cell, experiment, device)]
-            out.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
-    return done
+    def cells(self, settings: Settings) -> list[Settings]:
+        """One cell per replica."""
+        return [
+            {**asdict(self), "settings": settings, "learning_rate": rate, "beta_local": beta}
+            for rate in self.learning_rates
+            for beta in self.betas
+        ]
 
 
-def run_cell(cell: Cell, experiment: CurvesExperiment, device: torch.device) -> list[dict[str, Any]]:
-    """Train one fleet; a row for each of its replicas."""
-    choices = experiment.choices("wide")
-    half = cell.num_steps // 2 if choices.anneal_steps else 0
-    choices = choices._replace(num_steps=cell.num_steps, anneal_steps=half)._replace(**cell.choices)
-    pairs = [(rate, beta) for rate in cell.learning_rates for beta in cell.betas]
-    rates, betas = (tuple(column) for column in zip(*pairs, strict=True))
-    chosen = replace(experiment.settings(choices), learning_rate=rates, beta_local=betas)
-    source = Curves(experiment.batch_size, choices.num_points, 3, experiment.max_context, refresh_every=1024)
-    make = partial(make_model, cell.model, architecture(choices))
-    fleet = Fleet(make, source, range(len(pairs)), chosen, device)
-    train(fleet, reporter=Reporter(f"{cell.model} {cell.choices}", cell.num_steps))
-    tests = held_out(experiment, device)
-    return [
-        {"learning_rate": rate, "beta_local": beta, **score(fleet.replica(row), tests, experiment.num_global)}
-        for row, (rate, beta) in enumerate(pairs)
-    ]
+def select_curves(
+    fleets: Sequence[CurveFleet], out: Path, device: torch.device, **settings: Any
+) -> list[Entry]:
+    """Train and measure what `out` lacks, return all that it holds; `settings` change the experiment's."""
+    experiment = changed(CurvesExperiment(), settings)
+
+    def run(cells: Sequence[Settings]) -> Iterator[Entry]:
+        what = cells[0]
+        recipe = changed(experiment.wide, {"num_steps": what["num_steps"], **what["choices"]})
+        rates, betas = (tuple(cell[name] for cell in cells) for name in ("learning_rate", "beta_local"))
+        chosen = replace(experiment.settings(recipe), learning_rate=rates, beta_local=betas)
+        make = partial(make_model, what["model"], recipe.architecture())
+        fleet = Fleet(make, experiment.source(recipe), range(len(cells)), chosen, device)
+        train(fleet, reporter=Reporter(f"{what['model']} {what['choices']}", recipe.num_steps))
+        tests = held_out(experiment, device)
+        for row in range(len(cells)):
+            yield score_curves(fleet.replica(row), tests, experiment.num_global)
+
+    return finish((fleet.cells(settings) for fleet in fleets), out, run)
 
 
 def held_out(experiment: CurvesExperiment, device: torch.device) -> dict[str, list[Task]]:
@@ -90,10 +80,12 @@ def held_out(experiment: CurvesExperiment, device: torch.device) -> dict[str, li
     return tests
 
 
-def score(net: NeuralProcess, tests: dict[str, list[Task]], num_global: int) -> dict[str, float]:
-    """NLL over all points (J) of each set, and whether the latents are used."""
+def score_curves(net: NeuralProcess, tests: dict[str, list[Task]], num_global: int) -> dict[str, float]:
+    """NLL over all points (J) of each set, and the divergences, which tell whether the latents are used."""
     nll = {
-        name: float(torch.cat([point_nll(predict(net, t, num_global), t, "J") for t in tasks]).mean())
+        name: float(
+            torch.cat([point_nll(seeded_predict(net, t, (num_global, 1)), t, "J") for t in tasks]).mean()
+        )
         for name, tasks in tests.items()
     }
     with torch.no_grad():
@@ -103,7 +95,7 @@ def score(net: NeuralProcess, tests: dict[str, list[Task]], num_global: int) -> 
 
 if __name__ == "__main__":
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    cells = [Cell(**given) for given in json.loads(sys.argv[2])]
+    fleets = [CurveFleet(**given) for given in json.loads(sys.argv[2])]
     settings = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
-    for row in select(cells, Path(sys.argv[1]), device, **settings):
+    for row in select_curves(fleets, Path(sys.argv[1]), device, **settings):
         print(json.dumps(row))

@@ -5,19 +5,17 @@
 
 Trains a model for each cell of a grid below, or of one that is given: a few settings in place of the preset's, on all
 but 5000 training images. It judges those, the same images in shuffled blocks, and noise; never a test image, nor one of
-the sets that models are tested on. Writes a line for each cell as soon as it is finished; run again, it goes on with
-the rest. Among the cells that classify as well as the best, it chooses the one that tells strange images apart best:
-shuffled ones, and noise in the range of the images. A first choice went by shuffled images alone, and took networks
-that were sure of noise.
+the sets that models are tested on. Run again, it does the rest. Among the cells that classify as well as the best, it
+chooses the one that tells strange images apart best: shuffled ones, and noise in the range of the images (a first
+choice by shuffled images alone took networks that were sure of noise).
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -26,10 +24,14 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from dsvnp.models import base_name
-from dsvnp.paper.experiment import Workplace, make_experiment
-from dsvnp.paper.images.experiment import ImagesExperiment, Recipe
-from studies.cells import Cell, finish
+from dsvnp.paper.experiment import Workplace
+from dsvnp.paper.images.experiment import ImageRecipe, ImagesExperiment
+from dsvnp.paper.label import Label
+from dsvnp.paper.rows import grouped
+from dsvnp.paper.settings import make_experiment
+from studies.resume import Entry, Settings, finish
+
+RECIPE_FIELDS = tuple(asdict(ImageRecipe()))
 
 SHORT = {"length": 0.2}  # of the paper's epochs
 START = {"learning_rate": 1e-3, "weight_decay": 0.01, "pad": 2}  # what MNIST's strong recipe was at first
@@ -51,13 +53,9 @@ FINER: list[dict[str, Any]] = [
 ]
 # For CIFAR-10, where a cell takes a minute of a GPU.
 FEW: list[dict[str, Any]] = [
-    {"learning_rate": rate, "weight_decay": decay, "beta_local": beta}
-    for rate, decay, beta in (
-        (1e-3, 0.05, 1.0),
-        *((rate, 0.05, 1.0) for rate in (3e-4, 3e-3)),
-        (1e-3, 0.5, 1.0),
-        *((1e-3, decay, 0.1) for decay in (0.05, 0.5)),
-    )
+    *({"learning_rate": rate, "weight_decay": 0.05, "beta_local": 1.0} for rate in (1e-3, 3e-4, 3e-3)),
+    {"learning_rate": 1e-3, "weight_decay": 0.5, "beta_local": 1.0},
+    *({"learning_rate": 1e-3, "weight_decay": decay, "beta_local": 0.1} for decay in (0.05, 0.5)),
 ]
 # Images as they are, and shorter. These cells were thought of after entropies of test images and of the sets that
 # models are tested on had been seen in short runs; the choice among them looks at none of these.
@@ -68,7 +66,7 @@ PLAIN: list[dict[str, Any]] = [
         for decay, share in product((0.01, 0.1, 0.3), (0.1, 0.2))
     ),
 ]
-GRIDS: dict[str, list[Cell]] = {
+GRIDS: dict[str, list[Settings]] = {
     "mnist": [
         *({"domain": "mnist", **SHORT, **cell} for cell in WEIGHTS),
         *(
@@ -82,73 +80,68 @@ GRIDS: dict[str, list[Cell]] = {
 }
 
 
-def select(
-    cells: Sequence[Cell], out: Path, place: Workplace, preset: str = "paper", **settings: Any
-) -> list[dict[str, Any]]:
+def select_images(
+    cells: Sequence[Settings], out: Path, place: Workplace, preset: str = "paper", **settings: Any
+) -> list[Entry]:
     """Train and judge the cells that `out` lacks; return all that it holds.
 
-    Args:
-        cells: settings of `ImagesExperiment`, and "model" for another than DSVNP, "seed" for another than 0.
-        out: a file with a line for each cell.
-        place: where to compute, and where data lies; checkpoints go below its folder.
-        preset: what the cells change.
-        settings: further changes, of all cells.
+    A cell holds settings of the recipe and of the experiment, "recipe" for the strong one, "model" for another than
+    DSVNP and "seed" for another than 0; `settings` are further changes of the preset, in all cells.
     """
 
-    def made(cell: Cell) -> ImagesExperiment:
-        own = {name: value for name, value in cell.items() if name not in ("model", "seed")}
-        changes = {"judged_on": "held-out", "models": (cell.get("model", "dsvnp"),), **settings, **own}
+    def made(cell: Settings) -> ImagesExperiment:
+        own = {"recipes": cell.get("recipe", "paper"), "models": (cell.get("model", "dsvnp"),)}
+        for name, value in cell.items():
+            if name not in ("model", "seed", "recipe"):
+                own[f"change.{name}" if name in RECIPE_FIELDS else name] = value
+        changes = {"portions.judged_on": "held-out", **settings, **own}
         return make_experiment(ImagesExperiment, preset, **changes)
 
-    def entry(cell: Cell) -> Cell:
+    def entry(cell: Settings) -> Settings:
         """What is known of a cell before it is judged; its recipe as well, as the recipes may change one day.
 
-        Settings that have their default are left out, so that a new one makes no other cell of a finished one.
+        Settings that have their default are left out: a new one makes no other cell of a finished one.
         """
         experiment = made(cell)
         (label,) = experiment.labels()
-        recipe, usual = experiment.recipe_of(label)._asdict(), Recipe._field_defaults
-        trained = {name: value for name, value in recipe.items() if name not in usual or value != usual[name]}
-        return {"cell": cell, "label": label, "trained": trained}
+        recipe, usual = asdict(experiment.recipe_of(label)), asdict(ImageRecipe())
+        rest = {name: value for name, value in recipe.items() if value != usual[name]}
+        trained = {"learning_rate": recipe["learning_rate"], **rest}
+        return {"cell": cell, "label": str(label), "trained": trained}
 
-    def judge(what: Cell) -> Cell:
-        name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
-        folder = place.out / f"cell-{name}"  # of the cell, in whatever list it stands
-        inner = Workplace(folder, place.device, place.console, place.data_dir)
-        unit = made(what["cell"]).run_unit(what["label"], [what["cell"].get("seed", 0)], inner)
-        scores = {
-            f"{m.dataset} {m.metric}": round(m.values[0], 5) for m in unit.measurements if m.split == "test"
-        }
-        return {"scores": scores}
+    def judge(cells: Sequence[Settings]) -> Iterator[Settings]:
+        for what in cells:
+            name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+            # A folder of the cell, in whatever list it stands.
+            inner = replace(place, out=place.out / f"cell-{name}")
+            seeds = [what["cell"].get("seed", 0)]
+            unit = made(what["cell"]).run_unit(Label.parse(what["label"]), seeds, inner)
+            tested = [m for m in unit.measurements if m.split == "test"]
+            yield {"scores": {f"{m.dataset} {m.metric}": round(m.values[0], 5) for m in tested}}
 
-    return finish([entry(cell) for cell in cells], out, judge)
+    return finish(([entry(cell)] for cell in cells), out, judge)
 
 
-def choose(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> dict[str, Any]:
+def choose_recipe(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> dict[str, Any]:
     """The DSVNP that tells strange images apart best, of those as accurate as the best within a standard error.
 
-    Args:
-        done: what `select` returns, all of one domain; seeds of a recipe are averaged.
-        num_images: on which it was judged.
-
-    Returns:
-        How it was trained, and its mean scores.
+    Of entries of one domain; seeds of a recipe are averaged. Returns how it was trained, and its mean scores.
     """
-    recipes: dict[tuple[Recipe, str], list[Mapping[str, float]]] = {}
-    for entry in done:
-        if base_name(entry["label"]) == "dsvnp":
-            # What is no part of a recipe (another network, fewer images) tells cells apart as well.
-            other = {k: v for k, v in entry.get("cell", {}).items() if k not in (*Recipe._fields, "seed")}
-            key = Recipe(**entry["trained"]), json.dumps(other, sort_keys=True)
-            recipes.setdefault(key, []).append(entry["scores"])
+
+    def identity(entry: Settings) -> tuple[ImageRecipe, str]:
+        # What is no part of a recipe (another network, fewer images) tells cells apart as well.
+        other = {k: v for k, v in entry.get("cell", {}).items() if k not in (*RECIPE_FIELDS, "seed")}
+        return ImageRecipe(**entry["trained"]), json.dumps(other, sort_keys=True)
+
+    recipes = grouped(filter(is_dsvnp, done), identity)
     if not recipes:
         raise ValueError(
             "no cell is a DSVNP, and the recipe is chosen for it; add one, or read the lines themselves"
         )
     means = [
         {
-            "trained": recipe._asdict(),
-            "scores": {name: fmean(run[name] for run in runs) for name in runs[0]},
+            "trained": asdict(recipe),
+            "scores": {name: fmean(e["scores"][name] for e in runs) for name in runs[0]["scores"]},
         }
         for (recipe, _), runs in recipes.items()
     ]
@@ -156,6 +149,11 @@ def choose(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> dict[st
     margin = math.sqrt(best * (1 - best) / num_images)
     good = [entry for entry in means if _accuracy(entry["scores"]) >= best - margin]
     return max(good, key=lambda entry: _detection(entry["scores"]))
+
+
+def is_dsvnp(entry: Settings) -> bool:
+    """Whether an entry is of the model that the recipe is chosen for."""
+    return Label.parse(entry["label"]).model == "dsvnp"
 
 
 def _accuracy(scores: Mapping[str, float]) -> float:
@@ -177,5 +175,5 @@ if __name__ == "__main__":
     cells = GRIDS[asked] if asked in GRIDS else json.loads(asked)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     console = Console()
-    done = select(cells, out, Workplace(out.with_suffix(""), device, console, data_dir))
-    console.print(choose(done) if any(base_name(entry["label"]) == "dsvnp" for entry in done) else done)
+    done = select_images(cells, out, Workplace(out.with_suffix(""), device, console, data_dir))
+    console.print(choose_recipe(done) if any(map(is_dsvnp, done)) else done)

@@ -6,14 +6,10 @@
 
 Trains an ensemble for each cell of the grid below, or of one that is given: a few changes of `Strong`, and "model" for
 another than DSVNP. The first cell is what the others are held against. All inner splits of a data set are one fleet: a
-fifth of each training half is judged, its test half is not looked at. They are the same for all cells, so that
-differences are paired. Writes a line for each cell on each data set as soon as it is finished; run again, it goes on
-with the rest. Then it prints a table for each data set, and chooses one cell for all.
-
-The grid changes one thing at a time. What helps alone is to be tried together: give such cells with the same OUT.jsonl.
+fifth of each training half is judged, its test half is not looked at. They are the same for all cells: differences
+are paired. Run again, it does the rest. Then it prints a table for each data set, and chooses one cell for all. The
+grid changes one thing at a time; what helps alone is to be tried together: give such cells with the same OUT.jsonl.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -21,7 +17,8 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -30,12 +27,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from dsvnp.naming import lookup
 from dsvnp.paper.experiment import Workplace
+from dsvnp.paper.label import Label
 from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
-from studies.cells import Cell, Entry, finish
+from dsvnp.paper.rows import grouped
+from dsvnp.paper.settings import as_json, make_experiment
+from studies.resume import Entry, Settings, finish
 
-GRID: list[Cell] = [
+GRID: list[Settings] = [
     {},
     *({"learning_rate": rate} for rate in (1e-3, 1e-2)),
     *({"epochs": epochs} for epochs in (60, 500)),
@@ -46,7 +45,7 @@ GRID: list[Cell] = [
     {"recentre": False},
     {"train_local": 1},
     {"train_global": 4},
-    # Below, metrics are looked for anew.
+    # Below, metrics are looked for again.
     {"flatten": False},
     *({"spreads": spreads} for spreads in ([0.7, 1.0, 1.3, 1.6], [1.4, 1.8, 2.2, 2.6])),
     *({"as_good": share} for share in (0.0, 0.01)),
@@ -55,81 +54,57 @@ SCORES = {"mse": "standard", "nll": "nats/point", "coverage-90": "share"}  # and
 
 
 class Trial(NamedTuple):
-    """What a choice is made on.
+    """What a choice is made on."""
 
-    Attributes:
-        datasets: which tables.
-        splits: of whose training halves a part is judged.
-        common: changes of `Strong` in all cells, to make them cheaper.
-        preset: whose settings are changed.
-        verify: check the sums of the files.
-    """
+    datasets: Sequence[str] = ("sarcos", "wq", "scm20d")  # which tables
+    splits: Sequence[int] = tuple(range(20))  # of whose training halves a part is judged
+    common: Mapping[str, Any] = {}  # changes of `Strong` in all cells, to make them cheaper
+    preset: str = "paper"  # whose settings are changed
+    verify: bool = True  # check the sums of the files
 
-    datasets: Sequence[str] = ("sarcos", "wq", "scm20d")
-    splits: Sequence[int] = tuple(range(20))
-    common: Mapping[str, Any] = {}
-    preset: str = "paper"
-    verify: bool = True
-
-    def experiment(self, cell: Cell) -> MultiOutputExperiment:
+    def experiment(self, cell: Settings) -> MultiOutputExperiment:
         """The preset with the changes of a cell, judged on training rows."""
-        made = lookup(self.preset, MultiOutputExperiment.presets(), "preset")
-        changes = {name: value for name, value in {**self.common, **cell}.items() if name != "model"}
-        return replace(made, judged_on="held-out", verify=self.verify, strong=replace(made.strong, **changes))
+        strong = {name: value for name, value in {**self.common, **cell}.items() if name != "model"}
+        judged = {"portions.judged_on": "held-out", "verify": self.verify}
+        return make_experiment(MultiOutputExperiment, self.preset, strong=strong, **judged)
 
-    def entry(self, dataset: str, cell: Cell) -> Entry:
+    def entry(self, dataset: str, cell: Settings) -> Entry:
         """What is known of an entry before it is judged; all settings, as the defaults may change one day."""
         what = {"dataset": dataset, "splits": self.splits, "preset": self.preset, "cell": cell}
-        entry: Entry = json.loads(json.dumps(what | {"strong": asdict(self.experiment(cell).strong)}))
+        entry: Entry = json.loads(json.dumps(what | {"strong": as_json(self.experiment(cell).strong)}))
         return entry
 
 
-def judge(cells: Sequence[Cell], out: Path, place: Workplace, trial: Trial) -> list[Entry]:
-    """Train and judge the cells that `out` lacks; return all that it holds of the trial, the first cell first.
-
-    Args:
-        cells: changes of `Strong`, and "model" for another than DSVNP.
-        out: a file with a line for each cell on each data set.
-        place: where to compute, and where data lies; its folder stays empty.
-        trial: what they are judged on.
-    """
+def judge_cells(cells: Sequence[Settings], out: Path, place: Workplace, trial: Trial) -> list[Entry]:
+    """Train and judge the cells that `out` lacks; return all that it holds of the trial, the first cell first."""
     asked = [trial.entry(dataset, cell) for dataset in trial.datasets for cell in cells]
-    done = finish(asked, out, lambda what: judge_cell(what, place, trial))
-    mine = [
-        entry
-        for entry in done
-        if entry["dataset"] in trial.datasets
-        and trial.entry(entry["dataset"], entry["cell"]).items() <= entry.items()
-    ]
+    done = finish(
+        ([what] for what in asked), out, lambda whats: (judge_cell(what, place, trial) for what in whats)
+    )
+    mine = [entry for entry in done if entry["dataset"] in trial.datasets]
+    mine = [e for e in mine if trial.entry(e["dataset"], e["cell"]).items() <= e.items()]
     return sorted(mine, key=lambda entry: entry["cell"] != cells[0])
 
 
-def judge_cell(what: Cell, place: Workplace, trial: Trial) -> Entry:
+def judge_cell(what: Settings, place: Workplace, trial: Trial) -> Entry:
     """Train one cell on the inner splits of one data set; a value of each score for each of them."""
     made, model = trial.experiment(what["cell"]), what["cell"].get("model", "dsvnp")
     start = time.perf_counter()
     with TemporaryDirectory() as folder:  # a cell is short, and once it is judged its weights are of no use
-        inner = Workplace(Path(folder), place.device, place.console, place.data_dir)
-        unit = made.run_unit(f"{model}-strong@{what['dataset']}", trial.splits, inner)
+        inner = replace(place, out=Path(folder))
+        unit = made.run_unit(Label(model, "strong", what["dataset"]), trial.splits, inner)
     found = {(m.metric, m.unit): m.values for m in unit.measurements if m.split == "test"}
     scores = {name: [round(value, 6) for value in found[name, unit]] for name, unit in SCORES.items()}
     return {"scores": scores, "seconds": round(time.perf_counter() - start, 1)}
 
 
 class Compared(NamedTuple):
-    """A cell against the first one on the same inner splits.
+    """A cell against the first one on the same inner splits."""
 
-    Attributes:
-        cell: what it changes.
-        mse: mean squared error in unit variance.
-        change: by how much that is above the first's, as a share of the first's.
-        error: standard error of `change`, as if splits were independent; NaN for a single one.
-    """
-
-    cell: Cell
-    mse: float
-    change: float
-    error: float
+    cell: Settings  # what it changes
+    mse: float  # mean squared error in unit variance
+    change: float  # by how much that is above the first's, as a share of the first's
+    error: float  # standard error of `change`, as if splits were independent; NaN for a single one
 
 
 def compare(done: Sequence[Entry]) -> list[Compared]:
@@ -145,35 +120,19 @@ def compare(done: Sequence[Entry]) -> list[Compared]:
     return rows
 
 
-def by_dataset(done: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """Entries by data set, in their order."""
-    out: dict[str, list[Entry]] = {}
-    for entry in done:
-        out.setdefault(entry["dataset"], []).append(entry)
-    return out
-
-
-def choose(done: Sequence[Entry], margin: float = 2.0) -> Compared:
+def choose_cell(done: Sequence[Entry], margin: float = 2.0) -> Compared:
     """One cell for all data sets: the one with the lowest relative error, on average over data sets.
 
-    It is the first one unless another is lower by more than a margin. Passed over are cells of another model
-    than the first's, and those that were not judged on every data set.
-
-    Args:
-        done: what `judge` returns.
-        margin: in standard errors; of a dozen cells that change nothing, one or another is lower by more than one.
-
-    Returns:
-        The cell, with averages over data sets in place of its values.
+    It is the first one unless another is lower by more than a margin in standard errors: of a dozen cells that change
+    nothing, one or another is lower by more than one. Passed over are cells of another model than the first's, and
+    those that were not judged on every data set. Averages over data sets take the place of a cell's values.
     """
-    tables = [compare(entries) for entries in by_dataset(done).values()]
+    tables = [compare(entries) for entries in grouped(done, itemgetter("dataset")).values()]
     averaged = []
     for cell in (row.cell for row in tables[0]):
         found = [row for table in tables for row in table if row.cell == cell]
         if len(found) == len(tables) and cell.get("model") == tables[0][0].cell.get("model"):
-            mse, change = (
-                statistics.fmean(getattr(row, name) for row in found) for name in ("mse", "change")
-            )
+            mse, change = (statistics.fmean(column) for column in list(zip(*found, strict=True))[1:3])
             error = math.sqrt(sum(row.error**2 for row in found)) / len(found)
             averaged.append(Compared(cell, mse, change, error))
     first, *others = averaged
@@ -183,21 +142,18 @@ def choose(done: Sequence[Entry], margin: float = 2.0) -> Compared:
 
 def show(done: Sequence[Entry], console: Console) -> None:
     """Print a table for each data set, then the choice."""
-    for dataset, entries in by_dataset(done).items():
-        table = Table(
-            "cell", "MSE", "change, %", "NLL", "coverage", "seconds", title=f"{dataset}, inner splits"
-        )
+    for dataset, entries in grouped(done, itemgetter("dataset")).items():
+        columns = ("cell", "MSE", "change, %", "NLL", "coverage", "seconds")
+        table = Table(*columns, title=f"{dataset}, inner splits")
         for entry, row in zip(entries, compare(entries), strict=True):
             nll, coverage = (statistics.fmean(entry["scores"][name]) for name in ("nll", "coverage-90"))
             change = f"{100 * row.change:+.2f} ± {100 * row.error:.2f}"
             numbers = f"{row.mse:.4f}", change, f"{nll:.2f}", f"{coverage:.3f}", f"{entry['seconds']:.0f}"
             table.add_row(json.dumps(row.cell), *numbers)
         console.print(table)
-    chosen = choose(done)
-    console.print(
-        f"Chosen: {json.dumps(chosen.cell)}, {100 * chosen.change:+.2f} ± {100 * chosen.error:.2f} %",
-        markup=False,
-    )
+    chosen = choose_cell(done)
+    change = f"{100 * chosen.change:+.2f} ± {100 * chosen.error:.2f} %"
+    console.print(f"Chosen: {json.dumps(chosen.cell)}, {change}", markup=False)
 
 
 if __name__ == "__main__":
@@ -206,4 +162,4 @@ if __name__ == "__main__":
     trial = Trial(**json.loads(sys.argv[4])) if len(sys.argv) > 4 else Trial()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     console = Console()
-    show(judge(cells, out, Workplace(out.parent, device, console, data_dir), trial), console)
+    show(judge_cells(cells, out, Workplace(out.parent, device, console, data_dir), trial), console)

@@ -1,11 +1,8 @@
-"""The README's tables and pictures, rebuilt from committed results: nobody types a figure by hand.
+"""Tables in README and docs, rebuilt from committed results: nobody types a figure by hand.
 
-A block begins with `<!-- dsvnp report FOLDER: NAME -->`, where FOLDER lies next to the README, and ends with
-`<!-- end -->`. What has no results is left out. Usage, from a clone: `python -m studies.readme_blocks`, after
-`dsvnp report results`.
+A block begins with `<!-- dsvnp report FOLDER: NAME -->`, where FOLDER holds results, and ends with `<!-- end -->`. What
+has no results is left out. Usage, from a clone: `python -m studies.readme_blocks`, after `dsvnp report results`.
 """
-
-from __future__ import annotations
 
 import argparse
 import re
@@ -14,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dsvnp.paper.report.about import figures_of
+from dsvnp.files import write_atomically
+from dsvnp.paper.label import Label
+from dsvnp.paper.report.about import about
 from dsvnp.paper.report.contents import Report
 from dsvnp.paper.report.markdown import markdown_table
 from dsvnp.paper.report.numbers import distance, mean_and_spread, printed
@@ -22,7 +21,6 @@ from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.speed import speed_table
 from dsvnp.paper.report.tables import Cell, Table, tables_of
 from dsvnp.paper.report.words import goal_of
-from dsvnp.plotting.style import text_of
 
 BLOCK = re.compile(r"(<!-- dsvnp report (\S+): (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ARROWS: dict[str | float | None, str] = {"lower": "↓", "higher": "↑"}
@@ -33,69 +31,19 @@ KEY = (
 MODELS = ("nn", "mc-dropout", "cnp", "np", "attnnp", "dsvnp")
 
 
-class Line(NamedTuple):
-    """One line of the table of results.
+class ReadmeLine(NamedTuple):
+    """One line of the table of results, as an experiment's `words.toml` names it."""
 
-    Attributes:
-        title: what it shows.
-        dataset: whose rows; a note after it, in brackets, is left aside.
-        metric: of them.
-        split: of them.
-        unit: of them; None for any.
-        variant: ending of the models' names: "", "-wide", "-strong".
-    """
-
-    title: str
-    dataset: str
-    metric: str
-    split: str
-    unit: str | None = None
-    variant: str = ""
-
-
-LINES = {
-    "curves": (
-        Line("Curves, interpolation: NLL", "curves", "nll", "inter-P-max"),
-        Line("… wider networks", "curves", "nll", "inter-P-max", variant="-wide"),
-        Line("Curves, extrapolation: NLL", "curves", "nll", "extra-P-max"),
-        Line("… wider networks", "curves", "nll", "extra-P-max", variant="-wide"),
-    ),
-    "cartpole": (
-        Line("Cart-Pole: NLL", "cartpole", "nll", "test-P"),
-        Line("Cart-Pole: MSE", "cartpole", "mse", "test-P"),
-    ),
-    "multioutput": (
-        Line("SARCOS: MSE, unit variance", "sarcos", "mse", "test", "standard"),
-        Line("… strong recipe", "sarcos", "mse", "test", "standard", "-strong"),
-        Line("Water Quality: MSE, unit variance", "wq", "mse", "test", "standard"),
-        Line("… strong recipe", "wq", "mse", "test", "standard", "-strong"),
-        Line("SCM20d: MSE, unit variance", "scm20d", "mse", "test", "standard"),
-        Line("… strong recipe", "scm20d", "mse", "test", "standard", "-strong"),
-    ),
-    "images": (
-        Line("MNIST: accuracy", "mnist", "accuracy", "test"),
-        Line("… strong recipe", "mnist", "accuracy", "test", variant="-strong"),
-        Line("MNIST or Fashion-MNIST: AUROC", "fashion-mnist", "auroc", "test"),
-        Line("… strong recipe", "fashion-mnist", "auroc", "test", variant="-strong"),
-        Line("CIFAR-10: accuracy", "cifar10", "accuracy", "test"),
-        Line("… strong recipe", "cifar10", "accuracy", "test", variant="-strong"),
-        Line("CIFAR-10 or SVHN: AUROC", "svhn", "auroc", "test"),
-        Line("… strong recipe", "svhn", "auroc", "test", variant="-strong"),
-    ),
-}
-
-
-def update_readme(readme: Path, report: Report) -> bool:
-    """Rebuild the blocks of a README that come from a report's folder; say whether there are any."""
-    text = readme.read_text(encoding="utf-8")
-    new, count = rebuilt(text, report)
-    if count:
-        readme.write_text(new, encoding="utf-8")
-    return bool(count)
+    title: str  # what it shows
+    dataset: str  # whose rows; a note after it, in brackets, is left aside
+    metric: str  # of them
+    split: str  # of them
+    unit: str | None = None  # of them; None for any
+    variant: str = ""  # of the models: "", "wide", "strong"
 
 
 def rebuilt(text: str, report: Report) -> tuple[str, int]:
-    """A README's text with its blocks made anew, and how many come from the report's folder."""
+    """A README's text with its blocks made again, and how many come from the report's folder."""
     count = 0
 
     def fill(found: re.Match[str]) -> str:
@@ -113,41 +61,23 @@ def rebuilt(text: str, report: Report) -> tuple[str, int]:
 
 
 def results_block(report: Report) -> str:
-    """One table of the paper's experiments, a line a quantity and a column a model."""
+    """One table of the paper's experiments, one line per quantity and one column per model."""
     lines = [
-        found for run in report.runs for line in LINES.get(run.experiment, ()) if (found := _line(run, line))
+        found for run in report.runs for line in about(run).lines if (found := _line(run, ReadmeLine(**line)))
     ]
     if not lines:
         return ""
     shown = [place for place in range(len(MODELS)) if any(cells[place] for _, cells in lines)]
     rows = tuple((title, (*(cells[place] for place in shown), cells[-1])) for title, cells in lines)
-    columns = ("", *(text_of(MODELS[place]) for place in shown), "seeds")
+    columns = ("", *(Label(MODELS[place]).look.text for place in shown), "seeds")
     return f"{KEY}\n\n" + markdown_table(Table("", "", columns, rows, models=False), heading=False)
 
 
-def pictures_block(experiment: str, name: str) -> Callable[[Report], str]:
-    """A block with one figure of an experiment."""
-
-    def block(report: Report) -> str:
-        found = [
-            f"![{shown}]({report.folder.resolve().name}/{path.relative_to(report.folder).as_posix()})\n\n*{shown}*"
-            for run in report.runs
-            if run.experiment == experiment
-            for path, shown in figures_of(run)
-            if path.stem == name
-        ]
-        return "\n\n".join(found)
-
-    return block
-
-
 def estimators_block(report: Report) -> str:
-    """The estimators' errors and accuracies beside scikit-learn's."""
+    """The errors of the regressor and of its rivals from scikit-learn, on tables that scikit-learn ships."""
     runs = [run for run in report.runs if run.experiment == "estimators"]
-    short = [
-        replace(run, rows=[row for row in run.rows if row["metric"] in ("rmse", "accuracy")]) for run in runs
-    ]
-    return "\n\n".join(markdown_table(table) for run in short for table in tables_of(run))
+    short = [replace(run, rows=[row for row in run.rows if row["metric"] == "rmse"]) for run in runs]
+    return "\n\n".join(markdown_table(tables_of(run)[0]) for run in short)
 
 
 def speed_block(report: Report) -> str:
@@ -157,16 +87,13 @@ def speed_block(report: Report) -> str:
 
 BLOCKS: Mapping[str, Callable[[Report], str]] = {
     "results": results_block,
-    "functions": pictures_block("curves", "functions-wide"),
-    "rollouts": pictures_block("cartpole", "rollouts"),
-    "entropies": pictures_block("images", "entropy-cdf"),
     "estimators": estimators_block,
     "speed": speed_block,
 }
 
 
-def _line(run: Run, line: Line) -> tuple[str, tuple[Cell | None, ...]] | None:
-    """A quantity with what is good, a cell a model (ours with the paper's in brackets), and the number of seeds."""
+def _line(run: Run, line: ReadmeLine) -> tuple[str, tuple[Cell | None, ...]] | None:
+    """A quantity with what is good, one cell per model (ours with the paper's in brackets), and the number of seeds."""
     rows: dict[str, Mapping[str, Any]] = {
         row["model"]: row
         for row in run.rows
@@ -174,19 +101,19 @@ def _line(run: Run, line: Line) -> tuple[str, tuple[Cell | None, ...]] | None:
         and (row["metric"], row["split"]) == (line.metric, line.split)
         and line.unit in (None, row["unit"])
     }
-    found = [rows.get(f"{model}{line.variant}") for model in MODELS]
+    found = [rows.get(str(Label(model, line.variant))) for model in MODELS]
     known = [row for row in found if row is not None and row["mean"] is not None]
     if not known:
         return None
     goal = goal_of(known[0], run)
     best = min(known, key=lambda row: distance(row["mean"], goal)) if goal and len(known) > 1 else None
-    cells = [_cell(row, row is best) for row in found]
+    cells = [_readme_cell(row, row is best) for row in found]
     seeds = sorted({len(row["seeds"]) for row in known})
     title = f"{line.title} {ARROWS.get(goal, '')}".strip()
     return title, (*cells, Cell("–".join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))))
 
 
-def _cell(row: Mapping[str, Any] | None, best: bool) -> Cell | None:
+def _readme_cell(row: Mapping[str, Any] | None, best: bool) -> Cell | None:
     """One figure."""
     if row is None:
         return None
@@ -194,14 +121,19 @@ def _cell(row: Mapping[str, Any] | None, best: bool) -> Cell | None:
     return Cell(mean_and_spread(row) + paper, best=best)
 
 
+PAGES = ("README.md", "docs/training.md", "results/README.md")  # those with blocks
+
+
 def main() -> None:
-    """Rebuild the blocks of a README from a folder of results."""
+    """Rebuild the blocks of the pages of a clone from its results."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--readme", type=Path, default=Path("README.md"))
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    given = parser.parse_args()
-    if not update_readme(given.readme, Report.find(given.results)):
-        parser.error(f"{given.readme} has no block from {given.results}")
+    parser.add_argument("--root", type=Path, default=Path("."), help="folder of the clone")
+    root = parser.parse_args().root
+    report = Report.find(root / "results")
+    for page in (root / name for name in PAGES):
+        if page.is_file():
+            text, _ = rebuilt(page.read_text(encoding="utf-8"), report)
+            write_atomically(page, text)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ import pytest
 from typer.main import get_command
 
 from dsvnp import MODELS
-from dsvnp.cli import ALL, _overrides, app
+from dsvnp.cli import app
+from dsvnp.cli.paper import ALL, changes_of
 from dsvnp.paper import EXPERIMENTS
+from dsvnp.paper.settings import make_experiment
 from dsvnp.tabular.base import BaseNP
 
 ROOT = Path(__file__).parents[1]
@@ -55,8 +57,7 @@ def test_commands_parse(name):
             continue
         kinds = EXPERIMENTS.values() if params["experiment"] == ALL else [EXPERIMENTS[params["experiment"]]]
         for kind in kinds:
-            assert params["preset"] in kind.presets()
-            _overrides(kind, params["set_"] or [])
+            make_experiment(kind, params["preset"], **changes_of(params["set_"] or []))
         assert set((params["models"] or "cnp").split(",")) <= set(MODELS)
 
 

@@ -11,7 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import distributions
 
-from dsvnp.likelihoods import Categorical, FixedGaussian, Gaussian, GaussianMixture, LowRankGaussian
+from dsvnp.likelihoods import (
+    Categorical,
+    FixedGaussian,
+    Gaussian,
+    GaussianMixture,
+    LowRankGaussian,
+    NumberOrClass,
+)
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, LowRankPredictive
 
 K, S, B, T = 3, 2, 2, 4
@@ -180,7 +187,6 @@ def test_a_floor_out_of_range_is_refused(floor):
 
 def test_a_floor_of_zero_leaves_a_sigma_whose_logarithm_and_gradient_are_finite():
     raw = torch.tensor([0.0, -1e4]).requires_grad_()
-    assert Gaussian(1, 0.0).components(raw)[1].item() == pytest.approx(1e-6)
     log_prob = Gaussian(1, 0.0).log_prob(raw, torch.tensor([3.0]))
     assert log_prob.isfinite()
     assert torch.autograd.grad(log_prob, raw)[0].isfinite().all()
@@ -354,3 +360,66 @@ def test_without_a_floor_a_density_and_its_gradient_stay_finite(make, form):
     predictive = likelihood.predictive(*likelihood.components(raw.detach()))
     assert predictive.log_prob(y).isfinite().all()
     assert (predictive.scale > 0).all()
+
+
+def test_a_background_bounds_what_an_outlier_costs_and_is_one_component_of_fixed_weight():
+    head, plain = GaussianMixture(1, 3, 1e-3, background=0.01), GaussianMixture(1, 3, 1e-3)
+    raw = torch.randn(
+        1, 1, 2, 5, head.dim_raw, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    raw[..., -3:] = -20.0  # σ at its floor
+    outlier = torch.full((2, 5, 1), 12.0, dtype=torch.float64)
+    wide = torch.distributions.Normal(0.0, 4.0).log_prob(outlier).squeeze(-1)
+    assert plain.log_prob(raw, outlier).max() < -1e6
+    assert torch.allclose(head.log_prob(raw, outlier)[0, 0], wide + math.log(0.01))
+    near = plain.components(raw)[0][0, 0]  # the first component's mean
+    both = torch.logaddexp(
+        plain.log_prob(raw, near) + math.log(0.99),
+        wide.new_tensor(math.log(0.01)) + torch.distributions.Normal(0.0, 4.0).log_prob(near).squeeze(-1),
+    )
+    assert torch.allclose(head.log_prob(raw, near), both)
+    predictive = head.predictive(*head.components(raw))
+    assert torch.allclose(predictive.log_prob(near), both[0, 0])
+    assert predictive.shape[1] == 4
+
+
+def both_kinds() -> tuple[NumberOrClass, torch.Tensor, torch.Tensor]:
+    head = NumberOrClass(3, GaussianMixture(1, 2, 0.01))
+    g = torch.Generator().manual_seed(0)
+    raw = torch.randn(1, 1, 2, 4, head.dim_raw, generator=g, dtype=torch.float64)
+    numbers = torch.stack([torch.randn(4, generator=g, dtype=torch.float64), torch.zeros(4).double()], -1)
+    labels = torch.tensor([[0.0, 1.0], [2.0, 1.0], [1.0, 1.0], [2.0, 1.0]], dtype=torch.float64)
+    return head, raw, torch.stack([numbers, labels])
+
+
+def test_each_task_is_scored_by_the_head_of_its_kind():
+    head, raw, y = both_kinds()
+    of_number, of_class = raw[..., : head.numbers.dim_raw], raw[..., head.numbers.dim_raw :]
+    scored = head.log_prob(raw, y)[0, 0]
+    assert torch.equal(scored[0], head.numbers.log_prob(of_number, y[..., :1])[0, 0, 0])
+    assert torch.equal(scored[1], head.classes.log_prob(of_class, y[..., :1].long())[0, 0, 1])
+
+
+def test_the_other_head_gets_no_gradient():
+    head, raw, y = both_kinds()
+    raw.requires_grad_()
+    (grad,) = torch.autograd.grad(head.log_prob(raw, y).sum(), raw)
+    size = head.numbers.dim_raw
+    assert (grad[0, 0, 0, :, size:] == 0).all()
+    assert (grad[0, 0, 1, :, :size] == 0).all()
+    assert (grad[0, 0, 0, :, :size] != 0).any()
+
+
+def test_a_number_and_a_label_enter_an_encoder_apart():
+    head, _, y = both_kinds()
+    encoded = head.encode(y, torch.float64)
+    assert torch.equal(encoded[0], torch.cat([y[0], torch.zeros(4, 3)], -1))
+    assert encoded[1].tolist()[1] == [0.0, 1.0, 0.0, 0.0, 1.0]
+
+
+def test_without_a_choice_of_kind_nothing_is_predicted_and_y_needs_its_flag():
+    head, raw, y = both_kinds()
+    with pytest.raises(ValueError, match="for_numbers"):
+        head.components(raw)
+    with pytest.raises(ValueError, match="a value and its kind"):
+        head.check(y[..., :1], "y_context")

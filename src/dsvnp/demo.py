@@ -15,7 +15,7 @@ from dsvnp.metrics import point_nll, point_squared_error
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.objectives import Objective
 from dsvnp.plotting.figures import Panel, functions_figure
-from dsvnp.plotting.style import text_of
+from dsvnp.plotting.style import Look, look_of
 from dsvnp.predictive import Predictive
 from dsvnp.sources.curves import Curves, curve_tasks, draw_curves
 from dsvnp.task import Task
@@ -79,7 +79,7 @@ def run_demo(demo: Demo, out: Path, console: Console, device: str = "cpu") -> Pa
         fleet = Fleet(
             partial(make_model, name, demo.architecture()), source, [demo.seed], demo.settings(), device
         )
-        train(fleet, reporter=Reporter(f"{text_of(name):>6}", demo.num_steps, console=console))
+        train(fleet, reporter=Reporter(f"{look_of(name).text:>6}", demo.num_steps, console=console))
         trained[name] = fleet.replica(0)
     console.print(_table(trained, demo.seed, device))
     path = out / "demo.png"
@@ -97,7 +97,7 @@ def _table(models: dict[str, NeuralProcess], seed: int, device: str) -> Table:
         table.add_column(column, justify="left" if column == "model" else "right")
     for name, model in models.items():
         nll_j, nll_p, mse = _scores(model, tasks)
-        table.add_row(text_of(name), f"{nll_j:.3f}", f"{nll_p:.3f}", f"{mse:.4f}")
+        table.add_row(look_of(name).text, f"{nll_j:.3f}", f"{nll_p:.3f}", f"{mse:.4f}")
     return table
 
 
@@ -115,7 +115,7 @@ def _predict(model: NeuralProcess, task: Task) -> Predictive:
     return model.predict(task, generator=torch.Generator(task.x_target.device).manual_seed(0))
 
 
-def _panels(models: dict[str, NeuralProcess], seed: int, device: str) -> list[tuple[str, dict[str, Panel]]]:
+def _panels(models: dict[str, NeuralProcess], seed: int, device: str) -> list[tuple[str, dict[Look, Panel]]]:
     """Two unseen functions, one seen at few points and one at more."""
     rows = []
     for num_context in (5, 20):
@@ -128,6 +128,6 @@ def _panels(models: dict[str, NeuralProcess], seed: int, device: str) -> list[tu
         y = draw_curves(x, generator)
         task = Task.from_sets(x[:, 200:], y[:, 200:], x[:, :200])
         shown = (grid, y[0, :200, 0], places, y[0, 200:, 0])
-        panels = {name: Panel.of(*shown, _predict(model, task)) for name, model in models.items()}
+        panels = {look_of(name): Panel.of(*shown, _predict(model, task)) for name, model in models.items()}
         rows.append((f"{num_context} context points", panels))
     return rows

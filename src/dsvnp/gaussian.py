@@ -35,9 +35,13 @@ class DiagonalGaussian(NamedTuple):
 
     def kl(self, other: DiagonalGaussian) -> Tensor:
         """KL[self ‖ other], summed over the last axis."""
+        return self.kl_each(other).sum(-1)
+
+    def kl_each(self, other: DiagonalGaussian) -> Tensor:
+        """KL[self ‖ other] of each dimension, [..., Z]."""
         ratio = (self.scale / other.scale).square()
         distance = ((self.mean - other.mean) / other.scale).square()
-        return 0.5 * (ratio + distance - 1 - ratio.log()).sum(-1)
+        return 0.5 * (ratio + distance - 1 - ratio.log())
 
 
 def gaussian_log_prob(value: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, LowRankP
 from dsvnp.predictive.low_rank import low_rank_log_prob
 
 LOWEST_LOG_SIGMA = -12.0  # σ of 6e-6: below, squared residuals over σ² leave what single precision can sum
+BACKGROUND_SIGMA = 4.0
 
 
 class Likelihood(nn.Module, ABC):
@@ -147,22 +148,35 @@ class GaussianMixture(LearnedSigma):
     to part, or never do: μ is therefore the decoder's output plus a fixed offset of each component, and the offsets
     cover a standard normal distribution evenly. The decoder learns to undo them where it must.
 
+    A narrow σ far from an outlier has a loss of any size, and its gradient drowns all others. With `background` one
+    more component, of which nothing is learned, always has that weight: N(0, 4²) in units of standardised outputs. It
+    bounds what an outlier costs, and all other points pay ln(1 − background).
+
     Args:
         dim_y: number of outputs.
         num_components: M.
         floor: smallest σ, in the units of y.
         form: "softplus" or "exp", see `LearnedSigma`.
+        background: weight of the wide component; 0 for none.
     """
 
     offsets: Tensor
 
     def __init__(
-        self, dim_y: int, num_components: int = 20, floor: float = 0.1, form: str = "softplus"
+        self,
+        dim_y: int,
+        num_components: int = 20,
+        floor: float = 0.1,
+        form: str = "softplus",
+        background: float = 0.0,
     ) -> None:
         super().__init__(dim_y, floor, form)
         if num_components < 1:
             raise ValueError(f"a mixture needs at least 1 component, got num_components={num_components}")
-        self.num_components = num_components
+        if not 0 <= background < 1:
+            raise ValueError(f"background is a weight, at least 0 and below 1, got {background}")
+        self.num_learned, self.background = num_components, background
+        self.num_components = num_components + (background > 0)
         self.dim_raw = num_components * (1 + 2 * dim_y)
         self.register_buffer("offsets", _spread(num_components, dim_y))
 
@@ -190,10 +204,17 @@ class GaussianMixture(LearnedSigma):
 
     def _split(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """ln w [..., M], μ and σ [..., M, D]."""
-        size = (self.num_components, self.dim_y)
+        size = (self.num_learned, self.dim_y)
         logits, mean, scale = full_precision(raw).split([size[0], math.prod(size), math.prod(size)], dim=-1)
         mean = mean.unflatten(-1, size) + self.offsets
-        return logits.log_softmax(-1), mean, self.held(self.sigma(scale.unflatten(-1, size)))
+        log_weights, scale = logits.log_softmax(-1), self.held(self.sigma(scale.unflatten(-1, size)))
+        if not self.background:
+            return log_weights, mean, scale
+        log_weights = F.pad(
+            log_weights + math.log1p(-self.background), (0, 1), value=math.log(self.background)
+        )
+        last = (0, 0, 0, 1)  # one more component, [..., M, D] -> [..., M + 1, D]
+        return log_weights, F.pad(mean, last), F.pad(scale, last, value=BACKGROUND_SIGMA)
 
 
 class LowRankGaussian(LearnedSigma):

@@ -1,4 +1,4 @@
-"""Networks: the MLP of several inputs, the Gaussian head, LeNet and VGG.
+"""Networks: the MLP of several inputs, waves of an input, the Gaussian head, LeNet and VGG.
 
 Every network maps the last axis and leaves the others alone, broadcasting over them. Dropout draws nothing
 itself: a network says which shapes it needs (`dropout_shapes`) and is handed uniform numbers, so that the
@@ -78,6 +78,27 @@ class MLP(nn.Module):
         for layer in self.rest:
             h = layer(drop(F.relu(h), self.dropout, uniforms))
         return drop(F.relu(h), self.dropout, uniforms) if self.relu_out else h
+
+
+class Fourier(nn.Module):
+    """x → W [x, sin(2^k π/4 x), cos(2^k π/4 x)], k = 0 … K − 1: a network of few layers cannot make fast waves itself.
+
+    Args:
+        dim_x: number of inputs.
+        dim_waves: of how many, the first ones, waves are made; codes need none.
+        num_waves: K.
+        dim_out: size of the output.
+    """
+
+    def __init__(self, dim_x: int, dim_waves: int, num_waves: int, dim_out: int) -> None:
+        super().__init__()
+        self.dim_waves, self.num_waves = dim_waves, num_waves
+        self.linear = nn.Linear(dim_x + 2 * dim_waves * num_waves, dim_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        frequencies = math.pi / 4 * 2 ** torch.arange(self.num_waves, device=x.device)
+        angles = (x[..., : self.dim_waves].unsqueeze(-1) * frequencies).flatten(-2)  # [..., D·K]
+        return self.linear(torch.cat([x, angles.sin(), angles.cos()], dim=-1))
 
 
 class GaussianHead(nn.Module):

@@ -4,6 +4,8 @@ A model turns a task into `Draws`; `Bound` reduces them to named sums and counts
 function of a bound and of weights, so that a mean over a masked batch is right however a batch is cut.
 
     L_MC = 1/K Σ_k [ 1/S Σ_s ln p(y_* | x_*, z_*^s, z_G^k) − β_local KL_L ] − β_global KL_G     (Eq. 15, 19)
+
+`Objective.kind` names what is maximised instead; `losses.py` has the formulas.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ import torch
 from torch import Tensor
 
 from dsvnp.gaussian import DiagonalGaussian
+from dsvnp.naming import unknown
 from dsvnp.predictive import log_mean_exp
+
+KINDS = ("elbo", "iw", "npml", "gsnn", "si")
 
 
 class Draws(NamedTuple):
-    """What a model knows of a task after drawing its latents from the approximate posterior.
+    """What a model knows of a task after drawing its latents, from the approximate posterior unless said.
 
     Attributes:
         log_likelihood: ln p(y_t | …) of each draw, [K, S, B, T].
@@ -114,26 +119,36 @@ def weighted_loss(
     return -(local - weights.beta_global * kl_global)
 
 
-def importance_weighted(draws: Draws) -> Tensor:
+def importance_weighted(draws: Draws, weights: Weights | None = None) -> Tensor:
     """Importance-weighted estimate of each task's ln p(y_T | C), [B], never below the bound on average.
 
-    ln 1/K Σ_k [p(z_G)/q(z_G)] Π_t 1/S Σ_s p(y_t | …) [p(z_t)/q(z_t)]: it grows with K towards the exact one.
+    ln 1/K Σ_k [p(z_G)/q(z_G)] Π_t 1/S Σ_s p(y_t | …) [p(z_t)/q(z_t)]: it grows with K towards the exact one. Weights
+    other than 1 are exponents of the ratios. Draws from the priors have no ratios: theirs is the likelihood of NPML.
     """
-    per_point = draws.log_likelihood  # [K, S, B, T]
-    if draws.q_local is not None and draws.p_local is not None and draws.z_local is not None:
-        prior, posterior = draws.p_local.unsqueeze(1), draws.q_local.unsqueeze(1)
-        per_point = per_point + prior.log_prob(draws.z_local) - posterior.log_prob(draws.z_local)
+    beta_local, beta_global = weights or Weights()
+    per_point = draws.log_likelihood + beta_local * log_ratio_local(draws)  # [K, S, B, T]
     per_point = torch.where(draws.counted, log_mean_exp(per_point, 1), 0.0)  # [K, B, T]
-    per_draw = per_point.sum(-1)
-    if draws.q_global is not None and draws.p_global is not None and draws.z_global is not None:
-        z = draws.z_global
-        per_draw = per_draw + draws.p_global.log_prob(z) - draws.q_global.log_prob(z)
-    return log_mean_exp(per_draw, 0)
+    return log_mean_exp(per_point.sum(-1) + beta_global * log_ratio_global(draws), 0)
+
+
+def log_ratio_local(draws: Draws) -> Tensor | float:
+    """ln p(z_t) − ln q(z_t) of each draw, [K, S, B, T]; 0 for draws from the prior."""
+    if draws.q_local is None or draws.p_local is None or draws.z_local is None:
+        return 0.0
+    prior, posterior = draws.p_local.unsqueeze(1), draws.q_local.unsqueeze(1)
+    return prior.log_prob(draws.z_local) - posterior.log_prob(draws.z_local)
+
+
+def log_ratio_global(draws: Draws) -> Tensor | float:
+    """ln p(z_G) − ln q(z_G) of each draw, [K, B]; 0 for draws from the prior."""
+    if draws.q_global is None or draws.p_global is None or draws.z_global is None:
+        return 0.0
+    return draws.p_global.log_prob(draws.z_global) - draws.q_global.log_prob(draws.z_global)
 
 
 @dataclass(frozen=True)
 class Objective:
-    """How the terms of a bound are weighed while training goes on.
+    """What is maximised, and how its terms are weighed while training goes on.
 
     Attributes:
         beta_local: weight of the local KL (β₁ of Eq. 19).
@@ -151,6 +166,14 @@ class Objective:
             by "scored" the few targets beside a large context then weigh as much as the many beside a small one.
         num_global: draws K of z_G in training.
         num_local: draws S of each z_* in training.
+        kind: "elbo", "iw", "npml", "gsnn" or "si", see `dsvnp.losses`.
+        mix: share of the ELBO in "gsnn".
+        propose_local: "npml" and "gsnn" draw z_G from its prior and z_* from its posterior, weighed by p/q: an estimate
+            of the same likelihood by fewer draws. False draws z_* from its prior as well.
+        late_local: factor of β_local at the start; it falls to 1 by equal ratios over `late_steps`. A large one keeps
+            z_* at its prior while z_G learns, so that z_* does not explain what z_G should.
+        late_steps: length of that fall; 0 for none.
+        free_bits: nats per dimension of z_*, in the mean over a task's points, below which the local KL costs nothing.
     """
 
     beta_local: float = 1.0
@@ -165,6 +188,12 @@ class Objective:
     divide_by: str = "scored"
     num_global: int = 1
     num_local: int = 1
+    kind: str = "elbo"
+    mix: float = 0.5
+    free_bits: float = 0.0
+    propose_local: bool = True
+    late_local: float = 100.0
+    late_steps: int = 0
 
     def __post_init__(self) -> None:
         for name in ("beta_local", "beta_global"):
@@ -182,6 +211,50 @@ class Objective:
         for name in ("num_global", "num_local"):
             if (draws := getattr(self, name)) < 1:
                 raise ValueError(f"{name} must be at least 1, got {draws}; one draw is the least")
+        self._check_kind()
+
+    def _check_kind(self) -> None:
+        """Refuse settings that the kind has no use for."""
+        if self.kind not in KINDS:
+            raise ValueError(unknown(self.kind, KINDS, "kind of objective"))
+        if not 0 <= self.mix <= 1:
+            raise ValueError(f"mix must lie between 0 and 1, got {self.mix}")
+        if not self.free_bits >= 0:
+            raise ValueError(
+                f"free_bits must not be negative, got {self.free_bits}; 0 leaves the KL as it is"
+            )
+        if self.kind in ("iw", "npml", "si") and self.num_global * self.num_local < 2:
+            raise ValueError(f"{self.kind!r} averages over draws and got one; raise num_global or num_local")
+        if self.late_steps < 0 or not self.late_local > 0:
+            raise ValueError(
+                f"late_steps must not be negative and late_local positive, got {self.late_steps} and {self.late_local}"
+            )
+        if self.late_steps and self.epsilon_local is not None:
+            raise ValueError(
+                "late_steps and epsilon_local both set the weight of the local KL; leave one out"
+            )
+        weighed = (
+            self.anneal != "none" or self.late_steps > 0 or (self.beta_local, self.beta_global) != (1, 1)
+        )
+        refused = {
+            "free_bits": self.free_bits > 0 and self.kind not in ("elbo", "gsnn"),
+            "epsilon_local and epsilon_global": self.constrained and self.kind not in ("elbo", "gsnn"),
+            "divide_global=False": not self.divide_global and self.kind not in ("elbo", "gsnn"),
+            "annealing and weights of a KL": weighed and self.kind in ("npml", "si"),
+        }
+        for name, is_so in refused.items():
+            if is_so:
+                raise ValueError(f"{self.kind!r} has no such term for {name}; leave it out, or use 'elbo'")
+
+    @property
+    def uses_posterior(self) -> bool:
+        """Whether draws from the approximate posterior are needed."""
+        return self.kind != "npml"
+
+    @property
+    def uses_prior(self) -> bool:
+        """Whether draws from the priors are needed."""
+        return self.kind in ("npml", "gsnn")
 
     @property
     def constrained(self) -> bool:
@@ -199,6 +272,8 @@ class Objective:
         ramp = annealing(self.anneal, self.anneal_steps, step)
         multipliers = log_multipliers.exp()
         local = base.beta_local * (ramp if self.anneal_local else 1)
+        if self.late_steps:
+            local = local * self.late_local ** (1 - (step / self.late_steps).clamp(max=1))
         local = local if self.epsilon_local is None else multipliers[0]
         glob = base.beta_global * ramp if self.epsilon_global is None else multipliers[1]
         return Weights(local, glob)

@@ -3,12 +3,12 @@
 import json
 import subprocess
 import sys
+from operator import attrgetter
 
 import pytest
 from typer.testing import CliRunner
 
 import dsvnp
-from dsvnp import cli
 from dsvnp.cli import app, main
 from dsvnp.models import MODELS
 from dsvnp.paper import EXPERIMENTS
@@ -42,23 +42,23 @@ def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
     ("words", "message"),
     [
         (["reproduce", "curvs"], "Did you mean 'curves'?"),
-        (["reproduce", "everything"], "images, all."),
+        (["reproduce", "everything"], "ablations, all."),
         (["reproduce", "curves", "--models", "dsvpn"], "Did you mean 'dsvnp'?"),
         (["reproduce", "curves", "--preset", "fast"], "unknown preset 'fast'"),
         (["reproduce", "curves", "--domain", "mnist"], "curves has no setting domain"),
         (["reproduce", "all", "--domain", "mnist"], "belong to one experiment"),
         (["report", "nowhere"], "got nowhere, which is none"),
-        (["reproduce", "curves", "--set", "num_stesp=3"], "Did you mean 'num_steps'?"),
+        (["reproduce", "curves", "--set", "paper.num_stesp=3"], "Did you mean 'paper.num_steps'?"),
         (["reproduce", "toy", "--set", "preset=paper"], "choose it with --preset"),
-        (["reproduce", "multioutput", "--set", 'strong={"membres": 4}'], "Did you mean 'members'?"),
+        (["reproduce", "multioutput", "--set", 'strong={"membres": 4}'], "Did you mean 'strong.members'?"),
         (["reproduce", "multioutput", "--set", "strong=null"], "strong takes settings by name"),
-        (["reproduce", "multioutput", "--datasets", "wq,wq"], "datasets names wq twice"),
-        (["reproduce", "images", "--set", "recipe=paper,paper"], "recipe names paper twice"),
+        (["reproduce", "multioutput", "--datasets", "wq,wq"], "wq is listed twice in datasets"),
+        (["reproduce", "images", "--set", "recipes=paper,paper"], "paper is listed twice in recipes"),
         (["reproduce", "toy", "--set", "num_seeds=0"], "num_seeds must be at least 1, got 0"),
-        (["reproduce", "toy", "--set", "num_steps=abc"], "--set num_steps: expected int, got 'abc'"),
-        (["reproduce", "toy", "--set", "num_steps=2.5"], "--set num_steps: expected int, got '2.5'"),
-        (["reproduce", "toy", "--set", "num_steps=true"], "--set num_steps: expected int, got 'true'"),
-        (["reproduce", "toy", "--set", 'decoder=["a"]'], "--set decoder: expected tuple[int, ...], got"),
+        (["reproduce", "toy", "--set", "num_steps=abc"], "num_steps: expected int, got 'abc'"),
+        (["reproduce", "toy", "--set", "num_steps=2.5"], "num_steps: expected int, got 2.5"),
+        (["reproduce", "toy", "--set", "num_steps=true"], "num_steps: expected int, got True"),
+        (["reproduce", "toy", "--set", 'decoder=["a"]'], "decoder: expected tuple[int, ...], got"),
         (["reproduce", "toy", "--device", "gpu"], "unknown device 'gpu'"),
         (["demo", "--device", "gpu"], "unknown device 'gpu'"),
         (["fit", "t.csv", "--target", "y", "--out", "m", "--device", "gpu"], "unknown device 'gpu'"),
@@ -74,30 +74,41 @@ def test_a_mistyped_word_is_one_line_and_exit_code_2(words, message, monkeypatch
     assert len(errors.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("setting", ["num_steps=3", "learning_rate=1", "decoder=[4, 4]", "schedule=cosine"])
+@pytest.mark.parametrize(
+    "setting", ["num_steps=3", "recipe.learning_rate=1", "decoder=[4, 4]", "recipe.schedule=cosine"]
+)
 def test_a_setting_of_the_right_type_is_taken(setting, monkeypatch):
     made = []
-    monkeypatch.setattr(cli, "run", lambda experiment, *_: made.append(experiment))
+    monkeypatch.setattr("dsvnp.paper.runner.run", lambda experiment, *_: made.append(experiment))
     result = CliRunner().invoke(app, ["reproduce", "toy", "--device", "cpu", "--set", setting])
     assert result.exit_code == 0, result.output
     name, _, value = setting.partition("=")
-    assert str(getattr(made[0], name)).strip("()") == value.strip("[]")
+    assert str(attrgetter(name)(made[0])).strip("()") == value.strip("[]")
 
 
 def test_null_takes_a_presets_limit_away(monkeypatch):
     made = []
-    monkeypatch.setattr(cli, "run", lambda experiment, *_: made.append(experiment))
-    words = ["reproduce", "images", "--preset", "quick", "--device", "cpu", "--set", "num_train=null"]
+    monkeypatch.setattr("dsvnp.paper.runner.run", lambda experiment, *_: made.append(experiment))
+    words = [
+        "reproduce",
+        "images",
+        "--preset",
+        "quick",
+        "--device",
+        "cpu",
+        "--set",
+        "portions.num_train=null",
+    ]
     assert CliRunner().invoke(app, words).exit_code == 0
-    assert made[0].num_train is None
-    assert ImagesExperiment.presets()["quick"].num_train is not None
+    assert made[0].portions.num_train is None
+    assert ImagesExperiment.presets()["quick"].portions.num_train is not None
 
 
 def test_a_damaged_checkpoint_is_one_line_and_exit_code_2(monkeypatch, capsys):
     def damaged(*_):
         raise CheckpointError("step-8: damaged; delete it")
 
-    monkeypatch.setattr(cli, "run", damaged)
+    monkeypatch.setattr("dsvnp.paper.runner.run", damaged)
     monkeypatch.setattr(sys, "argv", ["dsvnp", "reproduce", "toy", "--device", "cpu"])
     with pytest.raises(SystemExit) as leaving:
         main()
@@ -118,7 +129,7 @@ def test_all_runs_what_needs_no_data_and_ends_with_the_report(tmp_path, monkeypa
         "toy",
         "multioutput",
     }:  # one that needs no data and one that does are enough
-        monkeypatch.delitem(EXPERIMENTS, name)
+        monkeypatch.delitem(EXPERIMENTS.classes, name)
     words = [
         "reproduce",
         "all",

@@ -62,8 +62,11 @@ CURVES = {
 
 @pytest.mark.parametrize("name", CURVES)
 def test_the_defaults_are_the_papers_networks_for_curves(name):
-    assert sum(p.numel() for p in make_model(name, Architecture(1, 1)).parameters()) == CURVES[name]
-    assert Architecture(1, 1).dim_latx == 32
+    assert sum(p.numel() for p in make_model(name, Architecture.paper()).parameters()) == CURVES[name]
+    assert Architecture.paper().dim_latx == 32
+    assert Architecture.paper(2, 3, dim_lat=7) == Architecture(
+        2, 3, encoder=(32, 32), dim_lat=7, decoder=(128,)
+    )
 
 
 MULTI = Architecture(
@@ -130,7 +133,7 @@ def test_every_model_reads_inputs_through_the_embedding_it_is_given(name):
     assert Halve.calls == (1 if name in ("nn", "mc-dropout") else 2)  # context and targets
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if n not in ("nn", "mc-dropout", "tnp")])
+@pytest.mark.parametrize("name", ["cnp", "np", "attnnp", "dsvnp", "dsvtnp"])  # those that aggregate
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
 def test_the_aggregator_is_the_one_named(name, aggregator):
     model, mean = made(name, replace(SMALL, aggregator=aggregator)), made(name, SMALL)
@@ -388,4 +391,4 @@ def test_a_model_of_unknown_parts_is_not_made(settings, message):
 @pytest.mark.parametrize(("score_context", "counted"), [(None, None), (True, 6), (False, 3)])
 def test_the_objective_may_be_about_the_context_or_not(name, score_context, counted):
     bound = made(name, replace(SMALL, score_context=score_context)).objective(some_task())
-    assert bound.num_points.tolist() == [counted or (3 if name in ("cnp", "tnp", "dsvtnp") else 6)] * 2
+    assert bound.num_points.tolist() == [counted or (6 if MODELS[name].scores_context else 3)] * 2

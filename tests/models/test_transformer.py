@@ -127,9 +127,7 @@ def test_tokens_outside_the_mask_are_read_by_nobody_and_slots_serve_later_querie
 def test_a_layer_adds_little_at_first_and_less_where_there_are_more():
     torch.manual_seed(0)
     h, x, mask = torch.randn(3, 20, 64), torch.zeros(3, 20, 1), torch.ones(3, 20, dtype=torch.bool)
-    added = [
-        (Layer(Transformer(num_layers=count)).among(h, x, mask)[0] - h).std().item() for count in (1, 24)
-    ]
+    added = [(Layer(Transformer(num_layers=count))(h, x, mask)[0] - h).std().item() for count in (1, 24)]
     assert 0.02 < added[1] < 0.4 * added[0] < 1
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper.all import plan, run_all
 from dsvnp.paper.experiment import Experiment, Measurement, UnitResult, Workplace
+from dsvnp.paper.label import Label
 from dsvnp.paper.report.contents import Report
 from dsvnp.paper.report.tables import tables_of
 from dsvnp.training import CheckpointError, Interrupted
@@ -26,7 +27,6 @@ class Plain(Experiment):
     """Runs anywhere; fails, or is interrupted, where it is told to."""
 
     name: ClassVar[str] = "plain"
-    paper: ClassVar[dict[tuple[str, str, str, str], tuple[float, float]]] = {}
     ran: ClassVar[list[str]] = []
     error: ClassVar[BaseException | None] = None
 
@@ -36,12 +36,12 @@ class Plain(Experiment):
     def presets(cls) -> dict[str, Plain]:
         return {"smoke": cls(preset="smoke")}
 
-    def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
+    def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
         if self.error is not None:
             raise self.error
         self.ran.append(place.out.name)
         return UnitResult(
-            model, tuple(seeds), (Measurement("d", "nll", "test", "nats", (1.0,) * len(seeds)),)
+            label, tuple(seeds), (Measurement("d", "nll", "test", "nats", (1.0,) * len(seeds)),)
         )
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:

@@ -8,10 +8,11 @@ import torch
 from rich.console import Console
 
 from dsvnp.paper.curves.experiment import CurvesExperiment
-from dsvnp.paper.experiment import Experiment, Workplace, make_experiment
+from dsvnp.paper.experiment import Experiment, Workplace
 from dsvnp.paper.gather import gather, joint_experiment, main
 from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
 from dsvnp.paper.runner import run, write_results
+from dsvnp.paper.settings import make_experiment
 from dsvnp.paper.toy.experiment import ToyExperiment
 
 
@@ -94,7 +95,7 @@ def test_a_shared_unit_must_agree(runs, tmp_path):
         gather(tmp_path / "new", [runs["cnp"], other])
 
 
-def test_what_runs_have_of_a_list_or_of_a_text_with_commas_is_joined(tmp_path):
+def test_what_runs_have_of_a_list_is_joined(tmp_path):
     def joint(kind: type[Experiment], *settings: dict) -> Experiment:
         folders = []
         for number, changes in enumerate(settings):
@@ -103,14 +104,14 @@ def test_what_runs_have_of_a_list_or_of_a_text_with_commas_is_joined(tmp_path):
             write_results(make_experiment(kind, "smoke", **changes), [], folders[-1])
         return joint_experiment(folders)
 
-    curves = joint(CurvesExperiment, {"variants": ("wide",), "num_seeds": 7}, {"variants": ("paper",)})
-    assert (curves.variants, curves.num_seeds) == (("paper", "wide"), 7)
-    tables = joint(MultiOutputExperiment, {"recipe": "gaussian"}, {"recipe": "paper"}, {"recipe": "paper"})
-    assert tables.recipe == "paper,gaussian"
+    curves = joint(CurvesExperiment, {"recipes": ("wide",), "num_seeds": 7}, {"recipes": ("paper",)})
+    assert (curves.recipes, curves.num_seeds) == (("paper", "wide"), 7)
+    tables = joint(MultiOutputExperiment, {"recipes": "gaussian"}, {"recipes": "paper"}, {"recipes": "paper"})
+    assert tables.recipes == ("paper", "gaussian")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [([], "usage: "), (["--help"], "usage: "), (["o", "r"], "r has no units")]
+    ("words", "said"), [([], "usage: "), (["o"], "usage: "), (["o", "r"], "r has no units")]
 )
 def test_the_command_says_what_it_needs_in_a_line(words, said, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)

@@ -14,11 +14,13 @@ import torch
 from rich.console import Console
 
 import dsvnp
-from dsvnp.models import MODELS, base_name
+from dsvnp.models import MODELS
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper import runner as running
-from dsvnp.paper.experiment import Experiment, Measurement, UnitResult, Workplace, make_experiment
-from dsvnp.paper.runner import comparable, joined, rows_of, run
+from dsvnp.paper.experiment import Experiment, Measurement, Printed, UnitResult, Workplace
+from dsvnp.paper.label import Label
+from dsvnp.paper.runner import rows_of, run
+from dsvnp.paper.settings import as_json, joined, make_experiment
 
 ISSUE_4 = {"experiment", "preset", "device", "version", "config", "rows"}
 ROW = {
@@ -36,9 +38,7 @@ class Counting(Experiment):
     """Measures seed² + 1 and keeps a list of what it was asked to run."""
 
     name: ClassVar[str] = "counting"
-    paper: ClassVar[dict[tuple[str, str, str, str], tuple[float, float]]] = {
-        ("numbers", "cnp", "nll", "test-J"): (1.5, 0.25)
-    }
+    printed: ClassVar[Printed] = {("numbers", "cnp", "nll", "test-J"): (1.5, 0.25)}
     calls: ClassVar[list[tuple[str, tuple[int, ...]]]] = []
     breaks_at: ClassVar[str | None] = None
 
@@ -52,13 +52,13 @@ class Counting(Experiment):
     def presets(cls) -> dict[str, Counting]:
         return {"smoke": cls(preset="smoke"), "paper": cls(preset="paper", size=70)}
 
-    def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
-        if model == self.breaks_at:
+    def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
+        if str(label) == self.breaks_at:
             raise Broken
-        self.calls.append((model, tuple(seeds)))
+        self.calls.append((str(label), tuple(seeds)))
         values = tuple(float(seed**2 + 1) for seed in seeds)
         measured = [Measurement("numbers", "nll", split, "nats", values) for split in ("test-J", "test-P")]
-        return UnitResult(model, tuple(seeds), tuple(measured), {"seeds": list(seeds)})
+        return UnitResult(label, tuple(seeds), tuple(measured), {"seeds": list(seeds)})
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         path = out / "figure.txt"
@@ -117,16 +117,16 @@ def test_settings_name_what_all_runs_of_a_folder_added(tmp_path, monkeypatch):
 
 
 def test_settings_that_came_later_have_their_default_in_old_runs():
-    new = comparable(make_experiment(EXPERIMENTS["curves"], "smoke", variants=("wide",)))
-    old = {name: value for name, value in new.items() if name != "variants"}
+    new = as_json(make_experiment(EXPERIMENTS["curves"], "smoke", recipes=("wide",)))
+    old = {name: value for name, value in new.items() if name != "recipes"}
     for configs in ([new, old], [old, new]):
-        assert joined(EXPERIMENTS["curves"], configs).variants == ("paper", "wide")
+        assert joined(EXPERIMENTS["curves"], configs).recipes == ("paper", "wide")
 
 
 def test_variants_of_a_model_have_its_figure_of_the_paper(monkeypatch):
-    monkeypatch.setattr(Counting, "paper", {("numbers", "mc-dropout", "nll", "test-J"): (2.5, 0.5)})
+    monkeypatch.setattr(Counting, "printed", {("numbers", "mc-dropout", "nll", "test-J"): (2.5, 0.5)})
     measured = Measurement("numbers", "nll", "test-J", "nats", (1.0,))
-    for label in ("mc-dropout", "mc-dropout-wide"):
+    for label in (Label("mc-dropout"), Label("mc-dropout", "wide")):
         assert Counting().paper_figure(label, measured) == (2.5, 0.5)
 
 
@@ -266,13 +266,15 @@ def test_the_papers_figure_stands_beside_the_model_it_is_of(tmp_path):
     [("cnp-wide", "test-J", 1.5), ("cnp", "test-J-max", 1.5), ("cnpx", "test-J", None)],
 )
 def test_variants_and_largest_contexts_are_compared_with_the_same_figure(model, split, paper):
-    unit = UnitResult(model, (0,), (Measurement("numbers", "nll", split, "nats", (1.0,)),))
+    unit = UnitResult(Label.parse(model), (0,), (Measurement("numbers", "nll", split, "nats", (1.0,)),))
     assert rows_of(Counting(), [unit])[0]["paper"] == paper
 
 
 def test_a_unit_of_a_data_set_is_a_row_of_its_model():
     def unit(dataset: str, value: float) -> UnitResult:
-        return UnitResult(f"cnp@{dataset}", (0,), (Measurement(dataset, "nll", "test-J", "nats", (value,)),))
+        return UnitResult(
+            Label("cnp", dataset=dataset), (0,), (Measurement(dataset, "nll", "test-J", "nats", (value,)),)
+        )
 
     rows = rows_of(Counting(), [unit("numbers", 1.0), unit("letters", 2.0)])
     assert [(r["dataset"], r["model"], r["mean"], r["paper"]) for r in rows] == [
@@ -283,7 +285,9 @@ def test_a_unit_of_a_data_set_is_a_row_of_its_model():
 
 def test_a_value_that_is_no_number_leaves_no_spread():
     values = (1.0, float("nan"), float("inf"))
-    (row,) = rows_of(Counting(), [UnitResult("cnp", (0, 1, 2), (Measurement("a", "nll", "b", "c", values),))])
+    (row,) = rows_of(
+        Counting(), [UnitResult(Label("cnp"), (0, 1, 2), (Measurement("a", "nll", "b", "c", values),))]
+    )
     assert row["std"] != row["std"]
 
 
@@ -322,7 +326,7 @@ def test_units_survive_being_written(tmp_path):
     run(Counting(num_seeds=1), place(tmp_path))
     (unit, _) = json.loads((tmp_path / "units.json").read_text(encoding="utf-8"))["units"]
     read = UnitResult.from_dict(unit)
-    assert (read.model, read.seeds, read.extras) == ("cnp", (0,), {"seeds": [0]})
+    assert (read.label, read.seeds, read.extras) == (Label("cnp"), (0,), {"seeds": [0]})
     assert read.measurements[0] == Measurement("numbers", "nll", "test-J", "nats", (1.0,))
     assert "CPU" in read.machine
 
@@ -342,7 +346,7 @@ def test_a_preset_is_changed_by_what_is_given():
     [
         ({"num_seeds": 0}, "num_seeds must be at least 1, got 0"),
         ({"seeds_at_once": 0}, "seeds_at_once must be at least 1, got 0"),
-        ({"models": ("cnp", "np", "cnp")}, "models names cnp twice"),
+        ({"models": ("cnp", "np", "cnp")}, "cnp is listed twice in models"),
     ],
 )
 @pytest.mark.parametrize("kind", EXPERIMENTS.values(), ids=EXPERIMENTS)
@@ -372,15 +376,15 @@ def test_an_experiment_takes_every_model_whatever_its_name(tmp_path, own_model, 
     models = ("mc-dropout", "nn", own_model)
     made = make_experiment(EXPERIMENTS[name], "smoke", models=models, num_seeds=1)
     run(made, place(tmp_path))
-    assert {base_name(row["model"]) for row in results(tmp_path)["rows"]} >= set(models)
+    assert {Label.parse(row["model"]).model for row in results(tmp_path)["rows"]} >= set(models)
 
 
 @pytest.mark.parametrize("kind", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_a_label_tells_its_model(kind, own_model):
     models = ("mc-dropout", "dsvnp", own_model)
     made = make_experiment(kind, "smoke", models=models)
-    labels = [label.partition("@")[0] for label in made.labels()]
-    assert {base_name(label) for label in labels} & set(MODELS) == (
+    labels = [Label.parse(str(label)) for label in made.labels()]
+    assert {label.model for label in labels} & set(MODELS) == (
         {"dsvnp"} if kind.name == "ablations" else set(models)
     )
 

@@ -4,20 +4,22 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from dsvnp.models import base_name
 from dsvnp.plotting.figures import (
     Line,
     Panel,
+    Plot,
+    Reference,
     dots_figure,
-    draw_lines,
     draw_panel,
+    draw_plot,
     functions_figure,
     lines_figure,
 )
-from dsvnp.plotting.style import COLOURS, INK, colour_of, text_of
+from dsvnp.plotting.style import COLOURS, INK, Look, look_of
 from dsvnp.predictive import GaussianPredictive
 
 X = torch.linspace(0, 1, 50)
+CNP, NP = look_of("cnp"), look_of("np")
 
 
 def panel(num_global: int) -> Panel:
@@ -43,7 +45,7 @@ def test_a_panel_survives_json():
 
 def test_a_panel_shows_the_band_of_three_sigma_and_every_line_once_in_the_legend():
     axes, one = Figure().subplots(), panel(3)
-    draw_panel(axes, one, "np")
+    draw_panel(axes, one, COLOURS["np"])
     edges = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert edges.max() == pytest.approx(float((one.mean + 3 * one.stddev).max()), abs=1e-5)
     assert edges.min() == pytest.approx(float((one.mean - 3 * one.stddev).min()), abs=1e-5)
@@ -53,7 +55,8 @@ def test_a_panel_shows_the_band_of_three_sigma_and_every_line_once_in_the_legend
 
 def test_lines_show_the_mean_over_seeds_and_dash_a_variant():
     axes = Figure().subplots()
-    draw_lines(axes, {"np": Line([0, 1], [[0, 2], [2, 4]]), "np-wide": Line([0, 1], [[5, 5]])})
+    lines = {NP: Line([0, 1], [[0, 2], [2, 4]]), look_of("np", "wide"): Line([0, 1], [[5, 5]])}
+    draw_plot(axes, Plot("title", "x", "y", lines))
     assert axes.lines[0].get_ydata().tolist() == [1, 3]
     corners = axes.collections[0].get_paths()[0].vertices
     assert {y for x, y in corners.tolist() if x == 0} == {0, 2}
@@ -65,39 +68,44 @@ def test_lines_show_the_mean_over_seeds_and_dash_a_variant():
 def test_the_legend_names_a_model_that_only_the_first_plot_shows(tmp_path, monkeypatch):
     named = []
     monkeypatch.setattr(Figure, "legend", lambda self, handles, labels, **_: named.extend(labels))
-    one, two = {"cnp": Line([0, 1], [[0, 1]]), "np": Line([0, 1], [[0, 1]])}, {"np": Line([0, 1], [[0, 1]])}
-    lines_figure([("first", "x", "y", one), ("second", "x", "y", two)], tmp_path / "f.svg")
+    one, two = {CNP: Line([0, 1], [[0, 1]]), NP: Line([0, 1], [[0, 1]])}, {NP: Line([0, 1], [[0, 1]])}
+    lines_figure([Plot("first", "x", "y", one), Plot("second", "x", "y", two)], tmp_path / "f.svg")
     assert named == ["CNP", "NP"]
 
 
 def test_a_figure_is_written_where_asked_and_is_the_same_file_each_time(tmp_path):
     first, second = (
-        functions_figure(
-            [("a row", {"cnp": panel(1), "np": panel(4)})], tmp_path / name / "f.svg"
-        ).read_text()
+        functions_figure([("a row", {CNP: panel(1), NP: panel(4)})], tmp_path / name / "f.svg").read_text()
         for name in ("new", "newer")
     )
     assert first.count("<svg") == 1
     assert first == second
 
 
-@pytest.mark.parametrize(
-    ("label", "base", "text"),
-    [
-        ("mc-dropout", "mc-dropout", "MC-Dropout"),
-        ("dsvnp-wide", "dsvnp", "DSVNP wide"),
-        ("oracle-average", "oracle-average", "oracle-average"),
-    ],
-)
-def test_a_label_has_a_model_a_text_and_a_colour(label, base, text):
-    assert (base_name(label), text_of(label)) == (base, text)
-    assert colour_of(label) == COLOURS.get(base, INK)
+def test_a_look_is_a_name_a_colour_and_a_style():
+    assert look_of("mc-dropout") == Look("MC-Dropout", COLOURS["mc-dropout"], dashed=False)
+    assert look_of("dsvnp", "wide") == Look("DSVNP wide", COLOURS["dsvnp"], dashed=True)
+    assert look_of("oracle-average") == Look("oracle-average", INK, dashed=False)
+
+
+def test_a_reference_has_its_own_style_and_name_and_bands_can_be_left_out():
+    axes = Figure().subplots()
+    plot = Plot(
+        "a", "x", "y", {NP: Line([1, 10], [[1, 2], [2, 4]])}, Reference([0.5, 0.5], "nothing learned")
+    )
+    draw_plot(axes, plot, bands=False)
+    assert not axes.collections
+    dotted = axes.lines[1]
+    assert (list(dotted.get_xdata()), list(dotted.get_ydata())) == ([1, 10], [0.5, 0.5])
+    assert (dotted.get_label(), dotted.get_linestyle(), dotted.get_color()) == ("nothing learned", ":", INK)
 
 
 def test_dots_are_the_seeds_and_a_bar_their_mean(tmp_path, monkeypatch):
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
-    dots_figure([("one", "NLL", {"np": [1.0, 2.0, 6.0], "dsvnp-exp": [0.5]})], tmp_path / "dots.svg")
+    dots_figure(
+        [("one", "NLL", {NP: [1.0, 2.0, 6.0], look_of("dsvnp", "exp"): [0.5]})], tmp_path / "dots.svg"
+    )
     (axes,) = figures[0].axes
     assert [list(line.get_xdata()) for line in axes.lines] == [[1.0, 2.0, 6.0], [3.0], [0.5], [0.5]]
     assert [set(line.get_ydata()) for line in axes.lines] == [{0}, {0}, {1}, {1}]
@@ -105,15 +113,12 @@ def test_dots_are_the_seeds_and_a_bar_their_mean(tmp_path, monkeypatch):
     assert [line.get_color() for line in axes.lines] == [COLOURS["np"]] * 2 + [COLOURS["dsvnp"]] * 2
 
 
-@pytest.mark.parametrize(
-    ("log_y", "scales"), [(True, ["log", "log"]), (False, ["linear"] * 2), ([False, True], ["linear", "log"])]
-)
-def test_each_plot_may_have_a_logarithmic_axis(tmp_path, monkeypatch, log_y, scales):
+def test_each_plot_may_have_a_logarithmic_axis(tmp_path, monkeypatch):
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
-    lines = {"np": Line([1, 2], [[0.1, 10.0]])}
-    lines_figure([("a", "x", "y", lines), ("b", "x", "y", lines)], tmp_path / "lines.svg", log_y=log_y)
-    assert [axes.get_yscale() for axes in figures[0].axes] == scales
+    lines = {NP: Line([1, 2], [[0.1, 10.0]])}
+    lines_figure([Plot("a", "x", "y", lines), Plot("b", "x", "y", lines, log="y")], tmp_path / "lines.svg")
+    assert [axes.get_yscale() for axes in figures[0].axes] == ["linear", "log"]
 
 
 @pytest.mark.parametrize(
@@ -122,8 +127,8 @@ def test_each_plot_may_have_a_logarithmic_axis(tmp_path, monkeypatch, log_y, sca
 def test_a_logarithmic_x_has_plain_numbers_at_its_ticks(tmp_path, monkeypatch, last, ticks):
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
-    lines = {"np": Line([1, 3, last], [[0.1, 1.0, 10.0]])}
-    lines_figure([("a", "x", "y", lines)], tmp_path / "lines.svg", log_x=True)
+    lines = {NP: Line([1, 3, last], [[0.1, 1.0, 10.0]])}
+    lines_figure([Plot("a", "x", "y", lines, log="x")], tmp_path / "lines.svg")
     (axes,) = figures[0].axes
     low, high = axes.get_xlim()
     shown = [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks() if low <= tick <= high]

@@ -16,9 +16,11 @@ from scipy.stats import sem
 from tiny_tables import write_tables
 
 from dsvnp.paper.experiment import Measurement, UnitResult, Workplace
+from dsvnp.paper.label import Label
 from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
+from dsvnp.paper.multioutput.folds import RowPortions
 from dsvnp.paper.multioutput.strong import Strong
-from studies.multioutput_choice import GRID, Trial, choose, compare, judge, show
+from studies.multioutput_choice import GRID, Trial, choose_cell, compare, judge_cells, show
 
 SMOKE = Trial(("wq", "scm20d"), (0, 3), {"num_global": 1}, "smoke", verify=False)
 
@@ -35,8 +37,8 @@ def entry(mse: list[float], cell: dict[str, Any], dataset: str = "wq") -> dict[s
 def test_every_cell_on_every_data_set_leaves_a_line_and_a_second_run_goes_on(tmp_path, monkeypatch):
     write_tables(tmp_path)
     out, cells = tmp_path / "choice.jsonl", [{}, {"model": "cnp", "flatten": False, "latent_hidden": [4]}]
-    first = judge(cells[1:], out, place(tmp_path), replace_datasets("scm20d"))
-    done = judge(cells, out, place(tmp_path), SMOKE)
+    first = judge_cells(cells[1:], out, place(tmp_path), replace_datasets("scm20d"))
+    done = judge_cells(cells, out, place(tmp_path), SMOKE)
     assert {(e["dataset"], json.dumps(e["cell"])) for e in done} == {
         (name, json.dumps(cell)) for name in SMOKE.datasets for cell in cells
     }
@@ -53,12 +55,12 @@ def test_every_cell_on_every_data_set_leaves_a_line_and_a_second_run_goes_on(tmp
         8,
     )  # of the trial, of the preset
     monkeypatch.setattr(MultiOutputExperiment, "run_unit", None)  # nothing is left to run
-    assert judge(cells, out, place(tmp_path), SMOKE) == done
-    assert judge(cells, out, place(tmp_path), replace_datasets("wq")) == [
+    assert judge_cells(cells, out, place(tmp_path), SMOKE) == done
+    assert judge_cells(cells, out, place(tmp_path), replace_datasets("wq")) == [
         e for e in done if e["dataset"] == "wq"
     ]
     with pytest.raises(TypeError, match="not callable"):  # with other settings, the same cells are others
-        judge(cells, out, place(tmp_path), SMOKE._replace(common={"num_global": 2}))
+        judge_cells(cells, out, place(tmp_path), SMOKE._replace(common={"num_global": 2}))
 
 
 def replace_datasets(name: str) -> Trial:
@@ -77,16 +79,18 @@ def test_cells_change_what_they_say_and_are_judged_on_training_rows(tmp_path, mo
 
     monkeypatch.setattr(MultiOutputExperiment, "run_unit", run_unit)
     trial = Trial(("wq",), (4, 6), {"members": 3})
-    done = judge([*GRID, {"model": "np", "members": 2}], tmp_path / "out.jsonl", place(tmp_path), trial)
+    done = judge_cells([*GRID, {"model": "np", "members": 2}], tmp_path / "out.jsonl", place(tmp_path), trial)
     paper = MultiOutputExperiment.presets()["paper"]
     for (made, label, seeds), cell in zip(runs[:-1], GRID, strict=True):
-        assert made == replace(paper, judged_on="held-out", strong=Strong(**{"members": 3, **cell}))
-        assert (label, seeds) == ("dsvnp-strong@wq", (4, 6))
+        assert made == replace(
+            paper, portions=RowPortions(judged_on="held-out"), strong=Strong(**{"members": 3, **cell})
+        )
+        assert (label, seeds) == (Label("dsvnp", "strong", "wq"), (4, 6))
     assert len({made.strong for made, _, _ in runs[:-1]}) == len(
         GRID
     )  # no cell is another's, or the defaults
     assert runs[-1][0].strong == Strong(members=2)
-    assert runs[-1][1] == "np-strong@wq"
+    assert str(runs[-1][1]) == "np-strong@wq"
     assert done[0]["scores"] == {"mse": [1.0, 2.0], "nll": [1.0, 2.0], "coverage-90": [1.0, 2.0]}
 
 
@@ -116,14 +120,14 @@ def test_the_choice_is_the_lowest_beyond_two_standard_errors():
         entry(mse, {"width": width})
         for width, mse in ((1, [0.5, 1.3, 0.9]), (2, [0.97, 0.98, 0.99]), (3, [0.95, 0.96, 0.97]))
     )
-    assert choose([first, unsure]).cell == {}
+    assert choose_cell([first, unsure]).cell == {}
     almost = entry([0.97, 0.99, 1.0], {"width": 4})  # by 1.5
-    assert choose([first, almost]).cell == {}
-    assert choose([first, almost], margin=1.0).cell == {"width": 4}
-    assert choose([first, unsure, better]).cell == {"width": 2}
-    assert choose([first, best, unsure, better]).cell == {"width": 3}
-    assert choose([first, better, entry([0.1, 0.1, 0.1], {"model": "cnp"})]).cell == {"width": 2}
-    assert choose([entry([1.0], {}), entry([0.5], {"width": 1})]).cell == {}  # one split shows nothing
+    assert choose_cell([first, almost]).cell == {}
+    assert choose_cell([first, almost], margin=1.0).cell == {"width": 4}
+    assert choose_cell([first, unsure, better]).cell == {"width": 2}
+    assert choose_cell([first, best, unsure, better]).cell == {"width": 3}
+    assert choose_cell([first, better, entry([0.1, 0.1, 0.1], {"model": "cnp"})]).cell == {"width": 2}
+    assert choose_cell([entry([1.0], {}), entry([0.5], {"width": 1})]).cell == {}  # one split shows nothing
 
 
 def test_data_sets_count_alike_whatever_the_size_of_their_errors():
@@ -136,10 +140,10 @@ def test_data_sets_count_alike_whatever_the_size_of_their_errors():
             entry([0.01, 0.01], {"width": 3}, "scm20d"),  # not judged on both
         ),
     ]
-    chosen = choose(done)
+    chosen = choose_cell(done)
     assert chosen.cell == {"width": 2}
     assert chosen.change == pytest.approx((0.02 - 0.1) / 2)
-    assert choose([*done[:2], *done[3:5]]).cell == {}
+    assert choose_cell([*done[:2], *done[3:5]]).cell == {}
 
 
 def test_the_table_says_what_was_found():

@@ -1,58 +1,65 @@
-"""Training as anyone would write it: one model, autograd, torch.optim, a Python loop.
+"""The example's plain loop on the tasks and random numbers of a fleet, to compare the engine with.
 
-It shares with the engine the model, the tasks and the stream of random numbers, and nothing else.
+The two share the model, the tasks and the stream of random numbers, and nothing else.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from dsvnp.models import NeuralProcess
 from dsvnp.networks import Shape
-from dsvnp.objectives import Bound
+from dsvnp.objectives import Bound, Draws
 from dsvnp.task import Task
 from dsvnp.training import Fleet
+from examples.plain_loop import negative_bound, train_plainly
 
-Loss = Callable[[Bound, int], Tensor]  # of a bound and the number of steps taken
-
-
-def negative_bound(bound: Bound, step: int, beta_local: float = 1.0, beta_global: float = 1.0) -> Tensor:
-    total = bound.log_likelihood - beta_local * bound.kl_local - beta_global * bound.kl_global
-    return -total.sum() / bound.num_points.sum()
+OfDraws = Callable[[Draws, Draws, int], Tensor]  # of draws from the posterior and the priors, and steps taken
 
 
-def train_plainly(
+def train_like(
     fleet: Fleet,
     row: int,
     model: NeuralProcess,
     optimizer: torch.optim.Optimizer,
     num_steps: int,
-    loss: Loss = negative_bound,
+    loss: Callable[[Bound, int], Tensor] = negative_bound,
     after_backward: Callable[[int], None] = lambda step: None,
+    of_draws: OfDraws | None = None,
 ) -> None:
-    """Train `model` on the tasks and with the noise that replica `row` of a fleet at step 0 would see.
+    """Train `model` by the example's loop on the tasks and noise that replica `row` of a fleet at step 0 would see.
 
     The fleet lends its tasks and its generator's state; it is not stepped. All steps must lie in its first pool.
     """
     objective = fleet.settings.objective
+    draws = (objective.num_global, objective.num_local)
+    batches = batches_of(fleet, row, model, num_steps, draws)
+    if of_draws is None:
+        train_plainly(model, batches, optimizer, loss, draws, after_backward)
+        return
+    for step, (task, noise) in enumerate(batches):
+        optimizer.zero_grad()
+        prior = model.prior_draws(task, noise, propose_local=objective.propose_local)
+        of_draws(model.draws(task, noise), prior, step).backward()
+        optimizer.step()
+
+
+def batches_of(
+    fleet: Fleet, row: int, model: NeuralProcess, num_steps: int, draws: tuple[int, int]
+) -> Iterator[tuple[Task, dict[str, Tensor]]]:
     generator = torch.Generator().set_state(fleet.generators[row].get_state())
     dtype = fleet.settings.dtype
     for step in range(num_steps):
         batch, points = fleet.lanes[0].supply.sources[0].shape
-        shapes = model.noise_shapes(batch, points, objective.num_global, objective.num_local, shared=False)
+        shapes = model.noise_shapes(batch, points, *draws, shared=False)
         latent = {name: shape for name, shape in shapes.items() if not name.startswith("dropout")}
         masks = {name: shape for name, shape in shapes.items() if name.startswith("dropout")}
         normal = torch.empty(_size(latent), dtype=dtype).normal_(generator=generator)
         uniform = torch.empty(batch + _size(masks), dtype=dtype).uniform_(generator=generator)
         noise = _cut(normal, latent) | _cut(uniform[batch:], masks)
-        task = task_of(fleet, row, step, uniform[:batch].tolist())
-        optimizer.zero_grad()
-        bound = model.objective(task, objective.num_global, objective.num_local, noise)
-        loss(bound, step).backward()
-        after_backward(step)
-        optimizer.step()
+        yield task_of(fleet, row, step, uniform[:batch].tolist()), noise
 
 
 def task_of(fleet: Fleet, row: int, step: int, uniforms: list[float]) -> Task:

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from plain_loop import negative_bound, train_plainly
+from plain_loop import negative_bound, train_like
 from small_fleet import (
     ARCH,
     IMAGE_ARCH,
@@ -115,7 +115,7 @@ def test_a_run_equals_a_plain_loop(name):
     fleet = make_fleet(name, SEEDS, curves(refresh_every=25))
     for row, seed in enumerate(SEEDS):
         model = seeded(partial(make_model, name, ARCH), seed)
-        train_plainly(fleet, row, model, torch.optim.Adam(model.parameters(), lr=1e-2), 25)
+        train_like(fleet, row, model, torch.optim.Adam(model.parameters(), lr=1e-2), 25)
         assert_weights(run_steps(fleet, 25 - fleet.num_steps_taken), row, model)
         fleet.generators = make_fleet(name, SEEDS).generators  # for the other row, from the start again
 
@@ -125,7 +125,7 @@ def test_several_draws_equal_a_plain_loop():
         seeds=[3], source=curves(refresh_every=10), objective=Objective(num_global=3, num_local=2)
     )
     model = seeded(partial(make_model, "dsvnp", ARCH), 3)
-    train_plainly(fleet, 0, model, torch.optim.Adam(model.parameters(), lr=1e-2), 10)
+    train_like(fleet, 0, model, torch.optim.Adam(model.parameters(), lr=1e-2), 10)
     assert_weights(run_steps(fleet, 10), 0, model)
 
 
@@ -138,7 +138,7 @@ def test_an_undivided_global_kl_equals_a_plain_loop():
     def loss(bound, step):
         return -bound.log_likelihood.sum() / bound.num_points.sum() + 2 * bound.kl_global.mean()
 
-    train_plainly(fleet, 0, model, torch.optim.Adam(model.parameters(), lr=1e-2), 10, loss)
+    train_like(fleet, 0, model, torch.optim.Adam(model.parameters(), lr=1e-2), 10, loss)
     assert_weights(run_steps(fleet, 10), 0, model)
 
 
@@ -153,7 +153,7 @@ def test_dividing_by_all_points_equals_a_plain_loop():
         per_scored.append((bound.log_likelihood.sum() / bound.num_points.sum()).item())
         return -bound.log_likelihood.sum() / num_points
 
-    train_plainly(fleet, 0, model, torch.optim.Adam(model.parameters(), lr=1e-2), 10, loss)
+    train_like(fleet, 0, model, torch.optim.Adam(model.parameters(), lr=1e-2), 10, loss)
     assert max(shares) > 1.2 * min(shares)
     assert_weights(run_steps(fleet, 10), 0, model)
     logged = fleet.read_metrics()["log_likelihood"].item()
@@ -176,7 +176,7 @@ def test_adamw_clipping_and_a_schedule_equal_a_plain_loop():
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 3.0)))
         optimizer.param_groups[0]["lr"] = 1e-2 * float(fleet.settings.schedule.factor(torch.tensor(step), 16))
 
-    train_plainly(fleet, 0, model, optimizer, 16, after_backward=prepare)
+    train_like(fleet, 0, model, optimizer, 16, after_backward=prepare)
     assert min(norms) < 3 < max(norms)
     assert_weights(run_steps(fleet, 16), 0, model)
 
@@ -193,7 +193,7 @@ def test_annealing_scales_both_divergences(anneal, ramp):
     def loss(bound, step):
         return negative_bound(bound, step, 20 * ramp(step), 3 * ramp(step))
 
-    train_plainly(fleet, 0, model, torch.optim.Adam(model.parameters(), lr=1e-2), 18, loss)
+    train_like(fleet, 0, model, torch.optim.Adam(model.parameters(), lr=1e-2), 18, loss)
     assert_weights(run_steps(fleet, 18), 0, model)
 
 
@@ -209,7 +209,7 @@ def test_constraints_raise_and_lower_their_multipliers():
         log_multipliers.add_(0.1 * (kl / torch.tensor([0.05, 50.0]) - 1).clamp(-1, 1))
         return value
 
-    train_plainly(fleet, 1, model, torch.optim.Adam(model.parameters(), lr=1e-2), 15, loss)
+    train_like(fleet, 1, model, torch.optim.Adam(model.parameters(), lr=1e-2), 15, loss)
     assert_weights(run_steps(fleet, 15), 1, model)
     torch.testing.assert_close(fleet.state["log_multipliers"][1], log_multipliers, rtol=0, atol=1e-9)
     assert log_multipliers[0] > 0.1  # the local KL was above its bound,
@@ -249,7 +249,7 @@ def test_batch_norm_in_a_fleet_equals_a_plain_loop(name):
     make = partial(make_vgg, name)
     fleet = make_fleet(seeds=SEEDS, source=images(rows=16 * 12), make=make)
     model = seeded(make, SEEDS[1]).train()
-    train_plainly(fleet, 1, model, torch.optim.Adam(model.parameters(), lr=1e-2), 12)
+    train_like(fleet, 1, model, torch.optim.Adam(model.parameters(), lr=1e-2), 12)
     run_steps(fleet, 12)
     statistics = dict(model.named_buffers())
     assert any(n.endswith("running_var") and (v - 1).abs().max() > 0.1 for n, v in statistics.items())
@@ -358,7 +358,7 @@ def test_metrics_are_per_counted_point(name, context):
         bounds.append(bound)
         return negative_bound(bound, step)
 
-    train_plainly(fleet, 0, model, torch.optim.Adam(model.parameters()), 1, loss)
+    train_like(fleet, 0, model, torch.optim.Adam(model.parameters()), 1, loss)
     found = run_steps(fleet, 1).read_metrics()
     for term in ("log_likelihood", "kl_local", "kl_global"):
         expected = getattr(bounds[0], term).sum() / (10 - context if name == "cnp" else 10)

@@ -70,3 +70,23 @@ def test_a_late_step_keeps_its_digits():
 def test_bad_settings_are_refused(bad, message):
     with pytest.raises(ValueError, match=message):
         Schedule(**bad)
+
+
+def test_a_trapezoid_holds_the_rate_and_falls_over_its_last_steps():
+    schedule = Schedule("trapezoid", warmup=10, decay=40, final=0.2)
+    steps = [0, 9, 50, 60, 80, 100]
+    expected = [0.1, 1.0, 1.0, 1.0, 0.6, 0.2]
+    assert factors(schedule, steps) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_trapezoid_may_be_prolonged_before_its_decay():
+    schedule = Schedule("trapezoid", decay=40)
+    assert factors(schedule, [0, 30], 100) == factors(schedule, [0, 30], 10**9)
+    assert schedule.open_ended
+    assert not Schedule("cosine").open_ended
+
+
+@pytest.mark.parametrize("settings", [{"kind": "trapezoid"}, {"kind": "cosine", "decay": 5}])
+def test_a_decay_belongs_to_a_trapezoid(settings):
+    with pytest.raises(ValueError, match="a trapezoid, and no other schedule, needs decay > 0"):
+        Schedule(**settings)

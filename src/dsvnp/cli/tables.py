@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dsvnp.devices import known_device
+from dsvnp.cli.options import Device
 from dsvnp.models import MODELS
 from dsvnp.naming import lookup, unknown
 from dsvnp.tabular import NPClassifier, NPRegressor
@@ -37,7 +37,7 @@ TASKS = {"auto": None, "regression": NPRegressor, "classification": NPClassifier
 
 TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet with a header.")]
 ModelFolder = Annotated[Path, typer.Argument(help="Folder that `dsvnp fit` wrote.")]
-Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.", callback=known_device)]
+
 DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave rows out in which an input number is missing.")
 ]

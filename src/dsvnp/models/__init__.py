@@ -12,25 +12,20 @@ from dsvnp.models.dsvnp import DSVNP
 from dsvnp.models.dsvtnp import DSVTNP
 from dsvnp.models.mc_dropout import MCDropout
 from dsvnp.models.plain_nn import PlainNN
+from dsvnp.models.tabtnp import TabTNP
 from dsvnp.models.tnp import TNP
 from dsvnp.models.transformer import Transformer
 from dsvnp.models.vanilla_np import NP
 from dsvnp.naming import lookup
 
 MODELS: dict[str, type[NeuralProcess]] = {
-    model.name: model for model in (PlainNN, MCDropout, CNP, NP, AttnNP, DSVNP, TNP, DSVTNP)
+    model.name: model for model in (PlainNN, MCDropout, CNP, NP, AttnNP, DSVNP, TNP, DSVTNP, TabTNP)
 }
 
 
 def make_model(name: str, arch: Architecture, embedding: nn.Module | None = None) -> NeuralProcess:
-    """Make a model by the name a user types: nn, mc-dropout, cnp, np, attnnp, dsvnp, tnp or dsvtnp."""
+    """Make a model by the name a user types; `dsvnp models` lists them."""
     return lookup(name, MODELS, "model")(arch, embedding)
 
 
-def base_name(label: str) -> str:
-    """The registered model that a label begins with: "dsvnp-wide" is a "dsvnp"; any other label is its own."""
-    known = [name for name in MODELS if label == name or label.startswith(f"{name}-")]
-    return max(known, key=len, default=label)
-
-
-__all__ = ["MODELS", "Architecture", "NeuralProcess", "Transformer", "base_name", "make_model"]
+__all__ = ["MODELS", "Architecture", "NeuralProcess", "Transformer", "make_model"]

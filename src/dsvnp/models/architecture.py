@@ -20,12 +20,15 @@ from dsvnp.likelihoods import (
 )
 from dsvnp.models.transformer import Transformer
 from dsvnp.naming import lookup, unknown
-from dsvnp.networks import MLP, VGG, VGG19, LeNet
+from dsvnp.networks import MLP, VGG, VGG19, Fourier, LeNet
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes and choices of a model; the defaults are the paper's for one-dimensional curves.
+    """Sizes and choices of a model; the defaults are what we would use for functions of a few inputs.
+
+    `Architecture.paper` has the sizes that the paper gives for its curves, which are small: they need hundreds of
+    thousands of steps.
 
     Attributes:
         dim_x: number of inputs; for images the number of pixels, channels × height × width.
@@ -33,17 +36,25 @@ class Architecture:
         likelihood: "gaussian" (learned σ), "mixture" (of Gaussians, shared by all outputs), "low-rank" (a Gaussian over
             all outputs), "squared-error", "categorical", or "number-or-class" (with `dim_y` classes).
         num_components: components of a "mixture".
+        background: weight of a wide component that bounds what an outlier costs under a "mixture"; 0 for none.
         rank: columns of the covariance factor of a "low-rank" Gaussian.
-        embed_x: "none", "mlp", "lenet" or "vgg": how inputs are embedded before anything else.
+        embed_x: "none", "mlp", "fourier", "lenet" or "vgg": how inputs are embedded before anything else.
         embed_x_hidden: hidden sizes of an "mlp" embedding.
+        num_waves: waves of a "fourier" embedding, each twice as fast as the one before.
         image: channels, height, width of an image embedding.
         vgg: output channels of a "vgg" embedding's convolutions, and "M" for a max pooling.
         dim_latx: size of the embedded x.
         dim_laty: size of the embedded y; None reads y as it is.
         encoder: hidden sizes of [x, y] → dim_lat.
         dim_lat: size of representations and of each latent variable.
-        dim_local: size of each local latent z_* of DSVTNP; None is 4.
         decoder: hidden sizes of [x, latents] → y.
+        dim_local: size of each local latent z_*; None is the model's own: dim_lat in DSVNP, the paper's; 4 in DSVTNP.
+        local_hidden: hidden sizes of the local prior and posterior; None is one layer of dim_lat, the paper's.
+        local_start: "random", or "silent": the decoder's weights on z_* start at zero, and DSVNP starts as an NP.
+        local_detach: stop gradients where the local prior and posterior read z_G and the embeddings. KL_L then cannot
+            push z_G to the point where it says nothing.
+        local_posterior: "free" for a network of its own (Eq. 12), or "ladder" for one that corrects the prior, see
+            `LadderPosterior`.
         aggregator: name of the permutation-invariant mean over the context.
         num_heads: heads of AttnNP's cross-attention; 1 is plain dot-product attention.
         self_attention: layers of self-attention among the context before AttnNP's cross-attention (Sec. 2.2).
@@ -61,8 +72,8 @@ class Architecture:
             is no for CNP and the transformers and yes for all others. No suits contexts that are chosen for a target.
         transformer: sizes of the transformer of TNP and DSVTNP, whose head has the hidden sizes of `decoder`.
         cells: sizes of TabTNP's layers among the cells of a table, before those among its rows (`transformer`).
-        coded_x: whether the second half of x says of each value of the first half what it is, as TabTNP reads tables:
-            0 observed, 1 missing, −1 in a column that is not used.
+        coded_x: whether the second half of x says of each value of the first half what it is, as TabTNP reads tables
+            and CurvePrior writes curves: 0 observed, 1 missing, −1 in a column that is not used.
     """
 
     dim_x: int
@@ -70,14 +81,19 @@ class Architecture:
     likelihood: str = "gaussian"
     embed_x: str = "none"
     embed_x_hidden: tuple[int, ...] = ()
+    num_waves: int = 8
     image: tuple[int, int, int] | None = None
     vgg: tuple[int | str, ...] = VGG19
     dim_latx: int = 32
     dim_laty: int | None = None
-    encoder: tuple[int, ...] = (32, 32)
+    encoder: tuple[int, ...] = (128, 128)
     dim_lat: int = 128
+    decoder: tuple[int, ...] = (128, 128, 128)
     dim_local: int | None = None
-    decoder: tuple[int, ...] = (128,)
+    local_hidden: tuple[int, ...] | None = None
+    local_start: str = "random"
+    local_detach: bool = False
+    local_posterior: str = "free"
     aggregator: str = "mean"
     num_heads: int = 1
     self_attention: int = 0
@@ -91,19 +107,18 @@ class Architecture:
     posterior: str = "target"
     score_context: bool | None = None
     num_components: int = 20
+    background: float = 0.0
     rank: int = 2
     transformer: Transformer = field(default_factory=Transformer)
     cells: Transformer = field(default_factory=lambda: Transformer(num_layers=2))
     coded_x: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank"):
+        for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank", "num_waves"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
-        if self.dim_local is not None and self.dim_local < 1:
-            raise ValueError(f"dim_local must be at least 1, got {self.dim_local}; None is the model's own")
         if self.self_attention < 0:
             raise ValueError(f"self_attention must not be negative, got {self.self_attention}; 0 is none")
         if self.self_attention and not self.attend_self:
@@ -114,6 +129,7 @@ class Architecture:
         for name in ("embed_x_hidden", "encoder", "latent_hidden", "decoder"):
             if any(size < 1 for size in getattr(self, name)):
                 raise ValueError(f"{name} must hold sizes of at least 1, got {getattr(self, name)}")
+        self._check_local()
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
         if self.posterior not in ("target", "context"):
@@ -123,6 +139,35 @@ class Architecture:
                 f"an image embedding needs image=(channels, height, width) whose product is "
                 f"dim_x={self.dim_x}, got {self.image}"
             )
+
+    @property
+    def dim_values(self) -> int:
+        """Number of values in x; the others are codes."""
+        return self.dim_x // 2 if self.coded_x else self.dim_x
+
+    def _check_local(self) -> None:
+        """Refuse choices of the local latent that do not exist."""
+        if self.dim_local is not None and self.dim_local < 1:
+            raise ValueError(f"dim_local must be at least 1, got {self.dim_local}; None is the model's own")
+        hidden = self.local_hidden
+        if hidden is not None and (not hidden or min(hidden) < 1):
+            raise ValueError(
+                f"local_hidden must hold at least one size, each at least 1, got {hidden}; None is (dim_lat,)"
+            )
+        for name, known in (("local_start", ("random", "silent")), ("local_posterior", ("free", "ladder"))):
+            if (got := getattr(self, name)) not in known:
+                raise ValueError(f"{name} must be {known[0]!r} or {known[1]!r}, got {got!r}")
+
+    @property
+    def local_size(self) -> int:
+        """Size of each local latent, Z of z_*."""
+        return self.dim_lat if self.dim_local is None else self.dim_local
+
+    @classmethod
+    def paper(cls, dim_x: int = 1, dim_y: int = 1, **changes: Any) -> Architecture:
+        """Make the architecture of the paper's curves (App. E): encoder [x, y] → 32 → 32 → 128, decoder 128 → y."""
+        sizes: dict[str, Any] = {"encoder": (32, 32), "dim_lat": 128, "decoder": (128,)}
+        return cls(dim_x, dim_y, **(sizes | changes))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:
@@ -147,11 +192,13 @@ def make_likelihood(arch: Architecture) -> Likelihood:
     sigma = (arch.sigma_floor, arch.sigma_form)
     kinds: dict[str, Callable[[], Likelihood]] = {
         "gaussian": lambda: Gaussian(arch.dim_y, *sigma),
-        "mixture": lambda: GaussianMixture(arch.dim_y, arch.num_components, *sigma),
+        "mixture": lambda: GaussianMixture(arch.dim_y, arch.num_components, *sigma, arch.background),
         "low-rank": lambda: LowRankGaussian(arch.dim_y, arch.rank, *sigma),
         "squared-error": lambda: FixedGaussian(arch.dim_y),
         "categorical": lambda: Categorical(arch.dim_y),
-        "number-or-class": lambda: NumberOrClass(arch.dim_y, GaussianMixture(1, arch.num_components, *sigma)),
+        "number-or-class": lambda: NumberOrClass(
+            arch.dim_y, GaussianMixture(1, arch.num_components, *sigma, arch.background)
+        ),
     }
     return lookup(arch.likelihood, kinds, "likelihood")()
 
@@ -161,6 +208,7 @@ def make_embedding(arch: Architecture, dim_out: int, dropout: float = 0.0) -> nn
     image = arch.image or (0, 0, 0)
     kinds: dict[str, Callable[[], nn.Module]] = {
         "mlp": lambda: MLP([arch.dim_x], arch.embed_x_hidden, dim_out, relu_out=True, dropout=dropout),
+        "fourier": lambda: Fourier(arch.dim_x, arch.dim_values, arch.num_waves, dim_out),
         "lenet": lambda: LeNet(image, dim_out, dropout=dropout),
         "vgg": lambda: VGG(image, dim_out, arch.vgg, dropout),
     }

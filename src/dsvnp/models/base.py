@@ -1,4 +1,4 @@
-"""The contract every model meets: `objective(task) -> Bound`, `predict(task, …) -> Predictive`.
+"""The contract every model meets: `objective(task) -> Bound`, `predict(task, …) -> Predictive`, and `functions`.
 
 A model file fills in four hooks:
 
@@ -17,26 +17,30 @@ standard normal, "dropout.i" uniform. None draws it; an empty dictionary means n
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from abc import abstractmethod
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
+from dsvnp.autoregression import predict_by_chains
 from dsvnp.gaussian import DiagonalGaussian
 from dsvnp.models.architecture import Architecture, make_likelihood
+from dsvnp.models.functions import FunctionDraws, at_least_one
+from dsvnp.models.noise import Noise as Noise
+from dsvnp.models.noise import draw_noise as draw_noise
+from dsvnp.models.noise import evaluating as evaluating
+from dsvnp.models.noise import is_uniform as is_uniform
+from dsvnp.models.noise import noise_of
 from dsvnp.networks import Shape
 from dsvnp.objectives import Bound, Draws
 from dsvnp.predictive import Predictive
 from dsvnp.task import Task
 
-Noise = Mapping[str, Tensor]
 
-
-class NeuralProcess(nn.Module, ABC):
+class NeuralProcess(FunctionDraws):
     """A model of p(y_T | x_T, C) behind one contract.
 
     Args:
@@ -128,7 +132,6 @@ class NeuralProcess(nn.Module, ABC):
         return Bound.of(self.draws(task, noise))
 
     @final
-    @torch.no_grad()
     def predict(
         self,
         task: Task,
@@ -137,6 +140,9 @@ class NeuralProcess(nn.Module, ABC):
         noise: Noise | None = None,
         *,
         deterministic: bool = False,
+        autoregressive: bool = False,
+        block: int = 1,
+        differentiable: bool = False,
         generator: torch.Generator | None = None,
         chunk: int = 10_000,
         validate: bool = True,
@@ -153,14 +159,41 @@ class NeuralProcess(nn.Module, ABC):
             noise: random numbers of `noise_shapes(..., shared=True)`, to hold the draws fixed; drawn if None.
                 A points axis of size 1 serves all targets with the same draw.
             deterministic: put each latent at its mean instead (Sec. 3.3); one component.
+            autoregressive: make each of the K draws a function that the model sampled at the targets, block by block
+                (see `dsvnp.autoregression`), and predict from the context and that function. What the functions
+                disagree on is then `epistemic`, for models without latents too.
+            block: number of targets that are sampled at once, if autoregressive.
+            differentiable: keep the graph for gradients with respect to inputs, context and weights. Memory then grows
+                with the number of targets.
             generator: where noise is drawn from.
-            chunk: number of targets, over all tasks, decoded at once.
+            chunk: number of targets, over all tasks, decoded at once; if autoregressive, of points encoded at once.
             validate: look at the values of the task first.
         """
         task = replace(task, y_target=None)
         self.check(task, num_global, num_local, validate)
-        if deterministic:
-            noise = {}
+        at_least_one(block=block)
+        if autoregressive and noise is not None:
+            raise ValueError(
+                "noise fixes the draws of one pass but autoregression makes many, got both; pass a generator instead"
+            )
+        noise = {} if deterministic else noise
+        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()), evaluating(self):
+            if not autoregressive:
+                return self._predict(task, num_global, num_local, noise, generator, chunk)
+            one = partial(self._one_draw, num_local=num_local, noise=noise, generator=generator, chunk=chunk)
+            return predict_by_chains(one, task, num_global, block, generator, chunk)
+
+    @final
+    def _predict(
+        self,
+        task: Task,
+        num_global: int,
+        num_local: int,
+        noise: Noise | None,
+        generator: torch.Generator | None,
+        chunk: int,
+    ) -> Predictive:
+        """One pass over the context and, in chunks, over the targets; the model is in evaluation mode."""
 
         def draw(num_targets: int, local: bool) -> dict[str, Tensor]:
             """Draw what all targets share (once), or what each of some targets has of its own."""
@@ -170,20 +203,40 @@ class NeuralProcess(nn.Module, ABC):
 
         step = max(1, chunk // max(1, task.num_tasks))
         whole: list[Tensor] = []
-        with evaluating(self):
-            common = dict(noise) if noise is not None else draw(0, local=False)
-            summary = self.summarise(task, common)
-            for start in range(0, task.num_targets, step):
-                x = task.x_target[:, start : start + step]
-                own = draw(x.shape[1], local=True) if noise is None else _noise_of(noise, task, start, step)
-                parts = self.likelihood.components(self.decode(summary, x, {**common, **own}))
-                if not whole:  # filled in place: concatenating at the end would need it all twice
-                    whole = [
-                        part.new_empty(*part.shape[:-2], task.num_targets, part.shape[-1]) for part in parts
-                    ]
-                for target, part in zip(whole, parts, strict=True):
-                    target[..., start : start + step, :] = part
+        common = dict(noise) if noise is not None else draw(0, local=False)
+        summary = self.summarise(task, common)
+        for start in range(0, task.num_targets, step):
+            x = task.x_target[:, start : start + step]
+            own = draw(x.shape[1], local=True) if noise is None else noise_of(noise, task, start, step)
+            parts = self.likelihood.components(self.decode(summary, x, {**common, **own}))
+            if not whole:  # filled in place: concatenating at the end would need it all twice
+                whole = [part.new_empty(*part.shape[:-2], task.num_targets, part.shape[-1]) for part in parts]
+            for target, part in zip(whole, parts, strict=True):
+                target[..., start : start + step, :] = part
         return self.likelihood.predictive(*whole)
+
+    @final
+    def prior_draws(self, task: Task, noise: Noise, *, propose_local: bool = False) -> Draws:
+        """Draw z_G from p(z_G | C), as prediction does, and score the targets; the context is among them.
+
+        Args:
+            task: tasks with their context among the targets.
+            noise: random numbers of `noise_shapes`.
+            propose_local: draw each z_* from its posterior given that z_G, for an importance-weighted estimate. It is
+                drawn from its prior otherwise, and where `local_latent` gives none.
+        """
+        y_target, _ = task.all_points()
+        summary = self.summarise(task, noise)
+        local = self.local_latent(summary, task.x_target, y_target) if propose_local else None
+        if local is None:
+            raw = self.decode(summary, task.x_target, noise)
+            return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
+        q_local, p_local = local
+        z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, Z]
+        prior = p_local.unsqueeze(1)
+        own = {**noise, "local": (z_local - prior.mean) / prior.scale}  # `decode` draws mean + scale · noise
+        log_likelihood = self.likelihood.log_prob(self.decode(summary, task.x_target, own), y_target)
+        return Draws(log_likelihood, self.counted(task), q_local=q_local, p_local=p_local, z_local=z_local)
 
     def forward(self, task: Task, *args: Any, **kwargs: Any) -> Bound:
         """The objective, so that `torch.func.functional_call` reaches it."""
@@ -245,44 +298,3 @@ class NeuralProcess(nn.Module, ABC):
             self.likelihood.check_values(task.y_context, task.mask_context, "y_context")
             if task.y_target is not None:
                 self.likelihood.check_values(task.y_target, task.mask_target, "y_target")
-
-
-def draw_noise(
-    shapes: Mapping[str, Shape], like: Tensor, generator: torch.Generator | None
-) -> dict[str, Tensor]:
-    """Draw noise of the given shapes: uniform in [0, 1) for dropout, standard normal for latents."""
-    return {
-        name: (torch.rand if is_uniform(name) else torch.randn)(
-            shape, generator=generator, dtype=like.dtype, device=like.device
-        )
-        for name, shape in shapes.items()
-    }
-
-
-def is_uniform(name: str) -> bool:
-    """Whether noise of this name is uniform; all other noise is standard normal."""
-    return name.startswith("dropout")
-
-
-def _noise_of(noise: Noise, task: Task, start: int, step: int) -> dict[str, Tensor]:
-    """Take the local noise of some targets, where there is any; a single slot serves all."""
-    if "local" not in noise or (points := noise["local"].shape[-2]) == 1:
-        return {}
-    if points != task.num_targets:
-        raise ValueError(
-            f"noise['local'] has {points} points but the task has {task.num_targets} targets; "
-            "pass one slot per target, or a single one for all"
-        )
-    return {"local": noise["local"][..., start : start + step, :]}
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode (batch norm) for a while."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:  # each as it was: a user may have frozen a part
-        for module, training in modes:
-            module.training = training

@@ -3,6 +3,8 @@
 q(z_G | C, T),  q(z_* | z_G, x_*, y_*)   (Eq. 11, 12)   in training
 p(z_G | C),     p(z_* | z_G, x_*)        (Eq. 16)       in prediction
 p(y_* | z_G, z_*, x_*)                   (Eq. 13)
+
+The architecture's `dim_local` and `local_…` say how z_* is inferred; their defaults are the paper's.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 
 from dsvnp.gaussian import DiagonalGaussian
 from dsvnp.models.base import NeuralProcess, Noise
-from dsvnp.models.parts import Embeddings, GlobalLatent, LocalGaussian
+from dsvnp.models.parts import Embeddings, GlobalLatent, LocalGaussian, make_local_posterior
 from dsvnp.networks import MLP, Shape
 from dsvnp.objectives import Draws
 from dsvnp.task import Task
@@ -31,18 +33,19 @@ class DSVNP(NeuralProcess):
         self.embed = Embeddings(arch, self.likelihood.dim_encoded, embedding)
         dim_x, dim_y = self.embed.dim_x, self.embed.dim_y
         self.z_global = GlobalLatent(arch, self.embed)
-        self.local_posterior = LocalGaussian(arch, [lat, dim_x, dim_y])
+        self.local_posterior = make_local_posterior(arch, [lat, dim_x, dim_y])
         self.local_prior = LocalGaussian(arch, [lat, dim_x])
-        self.decoder = MLP([dim_x, lat, lat], arch.decoder, self.likelihood.dim_raw)
+        self.decoder = MLP([dim_x, lat, arch.local_size], arch.decoder, self.likelihood.dim_raw)
+        if arch.local_start == "silent":
+            nn.init.zeros_(self.decoder.first.weights[2])
 
     def noise_shapes(
         self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
     ) -> dict[str, Shape]:
         """ε of z_G and of each z_*."""
-        lat = self.arch.dim_lat
         return {
-            "global": (num_global, num_tasks, lat),
-            "local": (num_global, num_local, num_tasks, num_targets, lat),
+            "global": (num_global, num_tasks, self.arch.dim_lat),
+            "local": (num_global, num_local, num_tasks, num_targets, self.arch.local_size),
         }
 
     def draws(self, task: Task, noise: Noise) -> Draws:
@@ -53,7 +56,7 @@ class DSVNP(NeuralProcess):
         q_global, p_global = self.z_global(x, y, task.mask_target, in_context)
         z_global = q_global.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         z_task = z_global[:, :, None]  # [K, B, 1, Z]
-        q_local, p_local = self.local_posterior(z_task, x, y), self.local_prior(z_task, x)  # [K, B, T, Z]
+        q_local, p_local = self._local(z_task, x, y)  # [K, B, T, Z]
         z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, Z]
         raw = self.decoder(x, z_task[:, None], z_local)  # [K, S, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, y_target)
@@ -71,7 +74,10 @@ class DSVNP(NeuralProcess):
     def decode(self, summary: Tensor, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs of each draw of z_G and, by ancestral sampling, of z_* (Eq. 17)."""
         x = self.embed.x(x_target)
-        z_local = self.local_prior(summary, x).unsqueeze(1).sample(noise.get("local"))
+        read = (
+            self._read(summary, x) if self.training else (summary, x)
+        )  # a prediction has all of its gradients
+        z_local = self.local_prior(*read).unsqueeze(1).sample(noise.get("local"))
         return self.decoder(x, summary[:, None], z_local)
 
     def local_latent(
@@ -80,4 +86,13 @@ class DSVNP(NeuralProcess):
         """q(z_* | z_G, x_*, y_*) and p(z_* | z_G, x_*) for each draw of z_G (Eq. 12, 16)."""
         x = self.embed.x(x_target)
         y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
-        return self.local_posterior(summary, x, y), self.local_prior(summary, x)
+        return self._local(summary, x, y)
+
+    def _local(self, z_task: Tensor, x: Tensor, y: Tensor) -> tuple[DiagonalGaussian, DiagonalGaussian]:
+        """Posterior and prior of z_* from what they read, each [K, B, T, Z]."""
+        p_local = self.local_prior(*self._read(z_task, x))
+        return self.local_posterior(*self._read(z_task, x, y), prior=p_local), p_local
+
+    def _read(self, *inputs: Tensor) -> list[Tensor]:
+        """What the local networks read; without a gradient where the architecture says so."""
+        return [value.detach() if self.arch.local_detach else value for value in inputs]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dsvnp.aggregators import make_aggregator
 from dsvnp.gaussian import DiagonalGaussian
 from dsvnp.models.architecture import Architecture, make_embedding
-from dsvnp.networks import MLP, GaussianHead
+from dsvnp.networks import MLP, GaussianHead, full_precision
 
 
 class Embeddings(nn.Module):
@@ -91,12 +91,54 @@ class GlobalLatent(nn.Module):
 
 
 class LocalGaussian(nn.Module):
-    """[inputs] → dim_lat → [μ, ln σ]: q(z_* | z_G, x_*, y_*) or p(z_* | z_G, x_*) (Eq. 12)."""
+    """[inputs] → local_hidden → [μ, ln σ]: q(z_* | z_G, x_*, y_*) or p(z_* | z_G, x_*) (Eq. 12).
+
+    A posterior is handed the prior as well; this one has no use for it.
+    """
 
     def __init__(self, arch: Architecture, dims_in: list[int]) -> None:
         super().__init__()
-        self.net = MLP(dims_in, [], arch.dim_lat, relu_out=True)
-        self.head = GaussianHead(arch.dim_lat, arch.dim_lat, arch.latent_scale)
+        self.net, width = _local_network(arch, dims_in)
+        self.head = GaussianHead(width, arch.local_size, arch.latent_scale)
 
-    def forward(self, *inputs: Tensor) -> DiagonalGaussian:
+    def forward(self, *inputs: Tensor, prior: DiagonalGaussian | None = None) -> DiagonalGaussian:
         return self.head(self.net(*inputs))
+
+
+class LadderPosterior(nn.Module):
+    """q(z_* | z_G, x_*, y_*) as the prior's update on one pseudo-observation u = w z_* + N(0, 1) per dimension.
+
+    [inputs] → local_hidden → [w, u] gives the data term, and precisions add up:
+
+        1/σ_q² = 1/σ_p² + w²,   μ_q/σ_q² = μ_p/σ_p² + w u
+
+    w starts at zero, which makes q = p exactly; u does not, which gives w a gradient. σ_q has no floor: q may be as
+    narrow as a narrow decoder asks for.
+    """
+
+    def __init__(self, arch: Architecture, dims_in: list[int]) -> None:
+        super().__init__()
+        self.net, width = _local_network(arch, dims_in)
+        self.weight = nn.Linear(width, arch.local_size)
+        self.value = nn.Linear(width, arch.local_size)
+        nn.init.zeros_(self.weight.weight)
+        nn.init.zeros_(self.weight.bias)
+
+    def forward(self, *inputs: Tensor, prior: DiagonalGaussian) -> DiagonalGaussian:
+        h = self.net(*inputs)
+        weight, value = full_precision(self.weight(h)), full_precision(self.value(h))
+        variance = prior.scale.square()
+        shrink = 1 / (1 + variance * weight.square())  # σ_q² / σ_p²
+        mean = prior.mean + shrink * variance * weight * (value - weight * prior.mean)
+        return DiagonalGaussian(mean, prior.scale * shrink.sqrt())
+
+
+def make_local_posterior(arch: Architecture, dims_in: list[int]) -> nn.Module:
+    """Make the local posterior that an architecture names; called as `posterior(*inputs, prior=p_local)`."""
+    return (LadderPosterior if arch.local_posterior == "ladder" else LocalGaussian)(arch, dims_in)
+
+
+def _local_network(arch: Architecture, dims_in: list[int]) -> tuple[MLP, int]:
+    """The hidden layers of a local network, and the size of the last."""
+    *hidden, last = arch.local_hidden or (arch.dim_lat,)
+    return MLP(dims_in, hidden, last, relu_out=True), last

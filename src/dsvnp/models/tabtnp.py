@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from dsvnp.models.architecture import Architecture
 from dsvnp.models.base import NeuralProcess, Noise
+from dsvnp.models.parts import Embeddings
 from dsvnp.models.transformer import Layer, Slots, Trunk
 from dsvnp.networks import MLP, ConcatLinear, Shape, full_precision
 from dsvnp.objectives import Draws
@@ -101,7 +102,8 @@ class Cells(nn.Module):
     def _embed(self, values: Tensor, code: Tensor) -> Tensor:
         """Cells of inputs, [B, T, D, W]."""
         missing = (code > MISSING / 2).to(values.dtype)
-        angles = values.unsqueeze(-1) * (math.pi / 4 * 2 ** torch.arange(FREQUENCIES, device=values.device))
+        powers = torch.arange(FREQUENCIES, device=values.device, dtype=values.dtype)
+        angles = values.unsqueeze(-1) * (math.pi / 4 * 2**powers)
         features = [values.unsqueeze(-1), missing.unsqueeze(-1), angles.sin(), angles.cos()]
         names = self.name(self.codes[: values.shape[-1]].to(values.dtype))  # [D, W]
         return full_precision(self.value(torch.cat(features, dim=-1)) + names)
@@ -122,18 +124,30 @@ class TabTNP(NeuralProcess):
     scores_context = False
 
     def _build(self, embedding: nn.Module | None) -> None:
-        if embedding is not None or self.arch.embed_x != "none":
-            raise ValueError("tabtnp reads columns one by one, got an embedding of x; leave it out")
-        width, dim_y = self.arch.transformer.width, self.likelihood.dim_encoded
-        self.cells = Cells(self.arch, dim_y)
-        self.output = nn.Linear(dim_y, width)
+        self.embed = Embeddings(
+            self.arch, self.likelihood.dim_encoded, embedding
+        )  # of x: its outputs are the columns
+        self.embeds = embedding is not None or self.arch.embed_x != "none"
+        if self.embeds and self.arch.coded_x:
+            raise ValueError("coded_x says what each column holds, got an embedding of x; use one of the two")
+        if not 1 <= self._columns(self.embed.dim_x) <= NUM_CODES:
+            raise ValueError(f"tabtnp reads 1 to {NUM_CODES} columns, got {self._columns(self.embed.dim_x)}")
+        width = self.arch.transformer.width
+        self.cells = Cells(self.arch, self.embed.dim_y)
+        self.output = nn.Linear(self.embed.dim_y, width)
         self.trunk = Trunk(self.arch.transformer, 1)
         self.decoder = MLP([width], self.arch.decoder, self.likelihood.dim_raw)
 
     def takes(self, dim_x: int) -> bool:
-        """Any number of columns for which there are codes."""
+        """Any number of columns for which there are codes; what an embedding was made for, if there is one."""
+        if self.embeds:
+            return dim_x == self.arch.dim_x
+        return 1 <= self._columns(dim_x) <= NUM_CODES
+
+    def _columns(self, dim_x: int) -> int:
+        """Columns of so many features; 0 if codes are missing."""
         columns, odd = divmod(dim_x, 2 if self.arch.coded_x else 1)
-        return not odd and 1 <= columns <= NUM_CODES
+        return 0 if odd else columns
 
     def noise_shapes(
         self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
@@ -158,15 +172,17 @@ class TabTNP(NeuralProcess):
 
     def decode(self, summary: Summary, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs, one component."""
-        y = x_target.new_zeros(*x_target.shape[:-1], self.likelihood.dim_encoded)
+        x = self.embed.x(x_target)
+        y = x.new_zeros(*x.shape[:-1], self.embed.dim_y)
         unseen = torch.zeros_like(y[..., 0], dtype=torch.bool)
-        h, _ = self.cells(x_target, y, unseen, summary.cells)
+        h, _ = self.cells(x, y, unseen, summary.cells)
         raw: Tensor = self.decoder(self.trunk.onto(h, h, summary.rows))
         return raw[None, None]
 
     def _read(self, x: Tensor, y: Tensor, seen: Tensor) -> tuple[Tensor, Summary]:
         """Rows after all layers, [B, T, W], of which those seen are the context, and what it says."""
-        known = self.likelihood.encode(y, x.dtype)
+        x = self.embed.x(x)
+        known = self.embed.y(self.likelihood.encode(y, x.dtype))
         h, cells = self.cells(x, known, seen)
         h = h + torch.where(seen.unsqueeze(-1), self.output(known), 0.0)
         h, rows = self.trunk.among(full_precision(h), h, seen)

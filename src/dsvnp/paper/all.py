@@ -1,6 +1,4 @@
-"""All experiments in one go: what can run runs, what lacks data is listed, and a run that stopped goes on."""
-
-from __future__ import annotations
+"""All experiments in one go: what can run runs, what lacks data is listed, and a run that stopped is resumed."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -10,36 +8,24 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dsvnp.paper.experiment import Experiment, Workplace, make_experiment
+from dsvnp.paper.experiment import Experiment, Workplace
 from dsvnp.paper.runner import run
+from dsvnp.paper.settings import make_experiment
 from dsvnp.training import CheckpointError
 
 
 class Job(NamedTuple):
-    """One run of one experiment.
+    """One run of one experiment."""
 
-    Attributes:
-        name: of its folder: "toy", "images-mnist".
-        experiment: its settings.
-        missing: what it needs and does not find; None if it can run.
-    """
-
-    name: str
-    experiment: Experiment
-    missing: str | None
+    name: str  # of its folder: "toy", "images-mnist"
+    experiment: Experiment  # its settings
+    missing: str | None  # what it needs and does not find; None if it can run
 
 
 def plan(
     kinds: Iterable[type[Experiment]], preset: str, data_dir: Path | None, **overrides: Any
 ) -> list[Job]:
-    """One job for each part of each experiment.
-
-    Args:
-        kinds: the experiments.
-        preset: "smoke", "quick" or "paper".
-        data_dir: directory of the data sets.
-        overrides: settings that all of them have; None leaves a setting alone.
-    """
+    """One job for each part of each experiment; overrides are settings that all have, and None leaves one alone."""
     jobs, given = [], {name: value for name, value in overrides.items() if value is not None}
     for kind in kinds:
         for part in kind.parts:
@@ -60,11 +46,6 @@ def run_all(jobs: Sequence[Job], place: Workplace, resume: bool = False) -> list
     """Run what can run, each in a folder of its own below `place.out`; return the names of those that failed.
 
     One that fails does not stop the others. What is missing is listed at the end, where it is seen.
-
-    Args:
-        jobs: what to run.
-        place: where.
-        resume: insist that there is something to go on from.
     """
     ready = [job for job in jobs if job.missing is None]
     if resume and not any((place.out / job.name / "units.json").is_file() for job in ready):

@@ -1,32 +1,32 @@
 """Experiment: what every experiment of the paper shares.
 
-An experiment is a frozen dataclass of settings. It names *units* of work, each a model and a group of seeds trained
-as one fleet, and says how one is run and what is drawn from all of them. `running.py` runs it.
+An experiment is a frozen dataclass of settings. It names *units* of work, each a label and a group of seeds trained
+as one fleet, and defines how one is run and what is drawn from all of them. `runner.py` runs it.
 """
-
-from __future__ import annotations
 
 import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import torch
 from rich.console import Console
 
-from dsvnp.models import NeuralProcess, base_name
-from dsvnp.naming import lookup
+from dsvnp.models import NeuralProcess
+from dsvnp.paper.label import Label
 from dsvnp.sources.base import TaskSource
 from dsvnp.training import Fleet, Reporter, Settings, train
 from dsvnp.training.loop import Validation
 
+Printed = dict[tuple[str, str, str, str], tuple[float, float]]  # by data set, model, metric and split
+
 
 @dataclass(frozen=True)
 class Measurement:
-    """One quantity of one unit, a value per seed.
+    """One quantity of one unit, one value per seed.
 
     Attributes:
         dataset: what it was measured on.
@@ -48,8 +48,7 @@ class UnitResult:
     """What a finished unit leaves behind.
 
     Attributes:
-        model: name of the model, with its variant: "dsvnp", "dsvnp-wide"; in an experiment on several data sets with
-            the one it was trained on, "dsvnp@wq", which rows name apart.
+        label: model, variant and, in an experiment on several data sets, the one it was trained on.
         seeds: the seeds it was trained with.
         measurements: what was measured.
         extras: what figures are made of; anything that JSON holds.
@@ -57,7 +56,7 @@ class UnitResult:
         machine: what it ran on.
     """
 
-    model: str
+    label: Label
     seeds: tuple[int, ...]
     measurements: tuple[Measurement, ...]
     extras: dict[str, Any] = field(default_factory=dict)
@@ -65,18 +64,24 @@ class UnitResult:
     machine: str = ""
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> UnitResult:
-        """Read what `asdict` wrote; what JSON could not hold is not a number."""
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Read what `to_dict` wrote; what JSON could not hold is not a number."""
         measurements = tuple(
             Measurement(**{**m, "values": tuple(math.nan if v is None else v for v in m["values"])})
             for m in data["measurements"]
         )
-        return cls(**{**data, "seeds": tuple(data["seeds"]), "measurements": measurements})
+        others = {name: data[name] for name in ("extras", "seconds", "machine")}
+        return cls(Label.parse(data["model"]), tuple(data["seeds"]), measurements, **others)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The unit as `units.json` holds it."""
+        others = {name: value for name, value in asdict(self).items() if name != "label"}
+        return {"model": str(self.label), **others}
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a run computes, writes, speaks and finds data; nothing here decides what comes out.
+    """Where a run computes, writes, prints and finds data; nothing here changes a result.
 
     Attributes:
         out: folder for results.
@@ -105,7 +110,7 @@ class Experiment(ABC):
     """
 
     name: ClassVar[str]
-    paper: ClassVar[dict[tuple[str, str, str, str], tuple[float, float]]]  # (dataset, model, metric, split)
+    printed: ClassVar[Printed] = {}  # the paper's figures, and their spread
     parts: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # settings of the runs that make up the whole of it
     # Settings to which a later run may add:
     extendable: ClassVar[tuple[str, ...]] = ("models", "num_seeds", "first_seed", "seeds_at_once")
@@ -122,10 +127,9 @@ class Experiment(ABC):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in self.extendable:
-            value = getattr(self, name)
-            items = value.split(",") if isinstance(value, str) else value if isinstance(value, tuple) else ()
+            items = value if isinstance(value := getattr(self, name), tuple) else ()
             if twice := [item for item in items if items.count(item) > 1]:
-                raise ValueError(f"{name} names {twice[0]} twice; once is enough")
+                raise ValueError(f"{twice[0]} is listed twice in {name}; leave one of them out")
 
     @classmethod
     @abstractmethod
@@ -133,7 +137,7 @@ class Experiment(ABC):
         """The settings of each preset."""
 
     @abstractmethod
-    def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
+    def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train one model with some seeds and measure it."""
 
     @abstractmethod
@@ -144,18 +148,17 @@ class Experiment(ABC):
         """What the experiment needs and does not find in the data directory, in one line; None if it can run."""
         return None
 
-    def labels(self) -> list[str]:
-        """The models and variants to run, as rows name them."""
-        return list(self.models)
+    def labels(self) -> list[Label]:
+        """What to run."""
+        return [Label(model) for model in self.models]
 
-    def paper_figure(self, model: str, m: Measurement) -> tuple[float | None, float | None]:
+    def paper_figure(self, label: Label, m: Measurement) -> tuple[float | None, float | None]:
         """The paper's figure for a model's measurement, and its spread, where there is one."""
-        return self.paper.get(
-            (m.dataset, base_name(model), m.metric, m.split.removesuffix("-max")), (None, None)
-        )
+        key = m.dataset, label.model, m.metric, m.split.removesuffix("-max")
+        return self.printed.get(key, (None, None))
 
     def refuses(self, unit: UnitResult) -> str | None:
-        """Why a finished unit is not one of this run, although the settings agree; None if it is."""
+        """Why a finished unit does not belong to this run, although the settings agree; None if it does."""
         return None
 
     def seed_groups(self) -> list[tuple[int, ...]]:
@@ -165,9 +168,9 @@ class Experiment(ABC):
             tuple(seeds[i : i + self.seeds_at_once]) for i in range(0, self.num_seeds, self.seeds_at_once)
         ]
 
-    def fleet(
+    def train_replicas(
         self,
-        label: str,
+        label: Label,
         make: Callable[[], NeuralProcess],
         source: TaskSource | Sequence[TaskSource],
         seeds: Sequence[int],
@@ -175,29 +178,28 @@ class Experiment(ABC):
         place: Workplace,
         validation: Validation | None = None,
     ) -> Fleet:
-        """Train a fleet with checkpoints and a log under the run's folder, going on where it stopped."""
-        name = f"{label}-seeds-{seeds[0]}-{seeds[-1]}"
+        """Train one replica per seed, with checkpoints and a log below the run's folder, or resume where it stopped."""
         fleet = Fleet(make, source, seeds, settings, place.device)
         reporter = Reporter(
-            f"{self.name} {label}",
-            settings.num_steps,
-            place.out / "logs" / f"{name}.jsonl",
-            console=place.console,
+            f"{self.name} {label}", settings.num_steps, log_path(label, seeds, place), console=place.console
         )
-        return train(fleet, place.out / "checkpoints" / name, validation, reporter)
-
-    @staticmethod
-    def training_log(label: str, seeds: Sequence[int], place: Workplace) -> dict[str, list[Any]]:
-        """The terms of the bound during training, from a fleet's log: the steps, and at each a value a seed."""
-        log = place.out / "logs" / f"{label}-seeds-{seeds[0]}-{seeds[-1]}.jsonl"
-        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-        terms = ("step", "log_likelihood", "kl_local", "kl_global")
-        return {term: [line[term] for line in lines] for term in terms}
+        return train(fleet, place.out / "checkpoints" / fleet_name(label, seeds), validation, reporter)
 
 
-E = TypeVar("E", bound=Experiment)
+def fleet_name(label: Label, seeds: Sequence[int]) -> str:
+    """The name of a fleet's files."""
+    return f"{label.file}-seeds-{seeds[0]}-{seeds[-1]}"
 
 
-def make_experiment(kind: type[E], preset: str, **overrides: Any) -> E:
-    """Make an experiment of a preset with some settings changed."""
-    return replace(lookup(preset, kind.presets(), "preset"), **overrides)
+def log_path(label: Label, seeds: Sequence[int], place: Workplace) -> Path:
+    """Where a fleet's log lies."""
+    return place.out / "logs" / f"{fleet_name(label, seeds)}.jsonl"
+
+
+def training_log(label: Label, seeds: Sequence[int], place: Workplace) -> dict[str, list[Any]]:
+    """The terms of the bound during training, from a fleet's log: the steps, and at each one value per seed."""
+    lines = [
+        json.loads(line) for line in log_path(label, seeds, place).read_text(encoding="utf-8").splitlines()
+    ]
+    terms = ("step", "log_likelihood", "kl_local", "kl_global")
+    return {term: [line[term] for line in lines] for term in terms}

@@ -4,11 +4,10 @@
 
 Models or seeds that were run apart (on several machines, or side by side on one GPU; `--set first_seed=2`) leave a
 `units.json` each. This writes their joint `units.json`, `results.json` and figures; with a single RUN it draws its
-figures anew.
+figures again.
 """
 
-from __future__ import annotations
-
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -17,29 +16,26 @@ from pathlib import Path
 from dsvnp.naming import lookup
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper.experiment import Experiment, UnitResult
-from dsvnp.paper.runner import joined, load_units, write_results
+from dsvnp.paper.runner import load_units, write_results
+from dsvnp.paper.settings import joined
 
 
 def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
-    """Write what the runs hold together into `out`, and return the figures' paths.
-
-    Raises:
-        ValueError: if the runs differ in a setting other than models and seeds, or in a unit that they share.
-    """
+    """Write what the runs hold together into `out`, and return the figures' paths; other settings are refused."""
     experiment = joint_experiment(runs)
     units: dict[tuple[str, int], UnitResult] = {}
     for run in runs:
         for unit in load_units(experiment, run, resume=True):
             for seed in unit.seeds:  # a reference that learns nothing is the same in each run
-                known = units.setdefault((unit.model, seed), unit)
+                known = units.setdefault((str(unit.label), seed), unit)
                 if known.measurements != unit.measurements:
                     raise ValueError(
-                        f"{run} has another {unit.model} with seed {seed}; leave one of them out"
+                        f"{run} has another {unit.label} with seed {seed}; leave one of them out"
                     )
     found = list({id(unit): unit for unit in units.values()}.values())
     # The settings of an old run may lack a model.
-    labels = [*experiment.labels(), *(unit.model for unit in found)]
-    found.sort(key=lambda unit: (labels.index(unit.model), unit.seeds))
+    labels = [str(label) for label in (*experiment.labels(), *(unit.label for unit in found))]
+    found.sort(key=lambda unit: (labels.index(str(unit.label)), unit.seeds))
     out.mkdir(parents=True, exist_ok=True)
     write_results(experiment, found, out)
     return experiment.draw(found, out)
@@ -56,17 +52,15 @@ def joint_experiment(runs: Sequence[Path]) -> Experiment:
 
 
 def main(words: Sequence[str]) -> None:
-    """Run from the command line; an error a user can mend is one line and exit code 2."""
-    if len(words) < 2 or words[0].startswith("-"):
-        print("usage: python -m dsvnp.paper.gather OUT RUN [RUN …]", file=sys.stderr)
-        sys.exit(2)
-    out, *runs = map(Path, words)
+    """Run from the command line; an error a user can correct is one line and exit code 2."""
+    parser = argparse.ArgumentParser("python -m dsvnp.paper.gather", description="Put runs together.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="run")
+    given = parser.parse_args(words)
     try:
-        for figure in gather(out, runs):
-            print(figure)
+        print(*gather(given.out, given.runs), sep="\n")
     except (ValueError, OSError) as error:
-        print(f"gather: {error}", file=sys.stderr)
-        sys.exit(2)
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

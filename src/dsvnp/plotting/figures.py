@@ -6,18 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
-from dsvnp.models import base_name
-from dsvnp.plotting.style import INK, colour_of, house_style, save, text_of
+from dsvnp.plotting.style import INK, Look, house_style, save
 from dsvnp.predictive import GaussianPredictive, Predictive
-
-matplotlib.use("Agg")
 
 
 class Panel(NamedTuple):
@@ -71,10 +67,9 @@ class Panel(NamedTuple):
         return cls(x, truth, x_context, y_context, mean, stddev, draws)
 
 
-def draw_panel(axes: Axes, panel: Panel, model: str) -> None:
+def draw_panel(axes: Axes, panel: Panel, colour: str) -> None:
     """Draw the truth, the context, the mean with ±3σ, and a few draws."""
     panel = Panel(*(value.cpu() for value in panel))
-    colour = colour_of(model)
     low, high = panel.mean - 3 * panel.stddev, panel.mean + 3 * panel.stddev
     axes.fill_between(panel.x, low, high, color=colour, alpha=0.18, linewidth=0, label="±3σ")
     for number, draw in enumerate(panel.draws):
@@ -86,12 +81,12 @@ def draw_panel(axes: Axes, panel: Panel, model: str) -> None:
 
 
 def functions_figure(
-    rows: Sequence[tuple[str, Mapping[str, Panel]]],
+    rows: Sequence[tuple[str, Mapping[Look, Panel]]],
     path: Path,
     limits: tuple[float, float] = (-2.2, 2.2),
     trained: tuple[float, float] | None = None,
 ) -> Path:
-    """Draw a grid of panels, a row a function and a column a model, and save it.
+    """Draw a grid of panels, one row per function and one column per model, and save it.
 
     Args:
         rows: for each row its title and its panels by model.
@@ -105,91 +100,124 @@ def functions_figure(
         grid = figure.subplots(len(rows), len(models), sharex="row", sharey=True, squeeze=False)
         for (title, panels), line in zip(rows, grid, strict=True):
             for model, axes in zip(models, line, strict=True):
-                draw_panel(axes, panels[model], model)
+                draw_panel(axes, panels[model], model.colour)
                 for edge in trained or ():
                     axes.axvline(edge, color=INK, linewidth=0.5, linestyle=":")
             line[0].set_ylabel(title)
         for model, axes in zip(models, grid[0], strict=True):
-            axes.set_title(text_of(model), color=colour_of(model), fontweight="bold")
+            axes.set_title(model.text, color=model.colour, fontweight="bold")
         grid[0, 0].set_ylim(*limits)
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        add_legend(figure, 5)
         return save(figure, path)
 
 
 class Line(NamedTuple):
-    """A curve for each seed: x [N] and, a row a seed, y [seeds, N]."""
+    """A curve for each seed: x [N] and, one row per seed, y [seeds, N]."""
 
     x: Sequence[float]
     y: Sequence[Sequence[float]]
 
 
-def draw_lines(axes: Axes, lines: Mapping[str, Line]) -> None:
-    """Draw the mean over seeds in a band from the lowest to the highest; variants of a model are dashed.
+class Reference(NamedTuple):
+    """What lines are compared with: a value for each x, what it is, and its line style."""
+
+    y: Sequence[float]
+    text: str
+    style: str = ":"
+
+
+class Plot(NamedTuple):
+    """One plot of lines.
+
+    Attributes:
+        title: text above it.
+        x_name, y_name: names of the axes.
+        lines: by model.
+        reference: what to compare the lines with; None for nothing.
+        log: which axes are logarithmic: "", "x", "y" or "xy".
+    """
+
+    title: str
+    x_name: str
+    y_name: str
+    lines: Mapping[Look, Line]
+    reference: Reference | None = None
+    log: str = ""
+
+
+def draw_plot(axes: Axes, plot: Plot, bands: bool = True, dashes: bool = True) -> None:
+    """Draw the mean over seeds, if asked in a band from the lowest to the highest, and variants dashed.
 
     Unlike a standard deviation, that band leaves neither [0, 1] nor a logarithmic axis.
     """
-    for label, line in lines.items():
+    for look, line in plot.lines.items():
         y = torch.tensor(line.y, dtype=torch.float64)
-        style = "-" if label == base_name(label) else "--"
-        axes.plot(line.x, y.mean(0), style, color=colour_of(label), linewidth=1.5, label=text_of(label))
-        axes.fill_between(line.x, y.amin(0), y.amax(0), color=colour_of(label), alpha=0.2, linewidth=0)
+        style = "--" if look.dashed and dashes else "-"
+        axes.plot(line.x, y.mean(0), style, color=look.colour, linewidth=1.5, label=look.text)
+        if bands:
+            axes.fill_between(line.x, y.amin(0), y.amax(0), color=look.colour, alpha=0.2, linewidth=0)
+    if plot.reference is not None:
+        x, (values, text, style) = next(iter(plot.lines.values())).x, plot.reference
+        axes.plot(x, values, style, color=INK, linewidth=1.2, label=text)
+    axes.set(title=plot.title, xlabel=plot.x_name, ylabel=plot.y_name)
+    axes.set_yscale("log" if "y" in plot.log else "linear")
+    if "x" in plot.log:
+        make_log_x(axes)
 
 
 def make_log_x(axes: Axes) -> None:
     """Make x logarithmic, with plain numbers at 1, 2 and 5, or at powers of ten where those would be too many."""
     axes.set_xscale("log")
     left, right = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if right < 100 * left else (1,)))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if right < 200 * left else (1,)))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
 
 
+def add_legend(figure: Figure, columns: int = 4) -> None:
+    """Name below a figure what any of its plots shows, each once: a model may be in some of them only."""
+    named = {
+        label: handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(columns, len(named)))
+
+
 def lines_figure(
-    panels: Sequence[tuple[str, str, str, Mapping[str, Line]]],
+    plots: Sequence[Plot],
     path: Path,
     diagonal: bool = False,
-    log_y: bool | Sequence[bool] = False,
-    log_x: bool = False,
     columns: int | None = None,
+    bands: bool = True,
 ) -> Path:
-    """Draw one or more plots of lines beside each other and save them.
+    """Draw one or more plots of lines next to each other and save them.
 
     Args:
-        panels: for each plot its title, the names of its axes, and its lines by model.
+        plots: what to draw.
         path: where to save; the ending decides the format.
         diagonal: draw y = x, what perfect calibration would be.
-        log_y: logarithmic y, of all plots or of each.
-        log_x: logarithmic x.
-        columns: plots beside each other, the rest below them; all by default.
+        columns: plots in a row, the rest below them; all by default.
+        bands: draw the range over seeds; where many lines lie close together, their bands hide each other.
     """
-    columns = columns or len(panels)
-    logarithmic = [log_y] * len(panels) if isinstance(log_y, bool) else log_y
-    rows = -(-len(panels) // columns)
+    columns = columns or len(plots)
+    rows = -(-len(plots) // columns)
+    dashed = [look.dashed for plot in plots for look in plot.lines]  # variants alone need no dashes
     with house_style():
         figure = Figure(figsize=(3.8 * columns, 3 * rows), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
-        for axes in grid[len(panels) :]:
+        for axes in grid[len(plots) :]:
             axes.remove()
-        for axes, (title, x_name, y_name, lines), log in zip(grid, panels, logarithmic, strict=False):
+        for axes, plot in zip(grid, plots, strict=False):
             if diagonal:
                 axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
-            draw_lines(axes, lines)
-            axes.set(title=title, xlabel=x_name, ylabel=y_name)
-            axes.set_yscale("log" if log else "linear")
-            if log_x:
-                make_log_x(axes)
-        named = {
-            label: handle
-            for axes in figure.axes  # a model may be in some of the plots only
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(4, len(named)))
+            draw_plot(axes, plot, bands, dashes=not all(dashed))
+        add_legend(figure)
         return save(figure, path)
 
 
-def dots_figure(panels: Sequence[tuple[str, str, Mapping[str, Sequence[float]]]], path: Path) -> Path:
-    """Draw a line of dots a model, one for each seed, with their mean; plots lie beside each other.
+def dots_figure(panels: Sequence[tuple[str, str, Mapping[Look, Sequence[float]]]], path: Path) -> Path:
+    """Draw one line of dots per model, one dot per seed, with their mean; plots lie next to each other.
 
     Args:
         panels: for each plot its title, the name of its axis, and the values by model.
@@ -198,16 +226,13 @@ def dots_figure(panels: Sequence[tuple[str, str, Mapping[str, Sequence[float]]]]
     rows = max(len(values) for _, _, values in panels)
     with house_style():
         figure = Figure(figsize=(4.4 * len(panels), 0.8 + 0.24 * rows), layout="constrained")
-        for axes, (title, axis, values) in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-        ):
-            for height, (model, seeds) in enumerate(values.items()):
-                colour = colour_of(model)
-                axes.plot(seeds, [height] * len(seeds), "o", color=colour, markersize=3, alpha=0.5)
-                axes.plot(
-                    sum(seeds) / len(seeds), height, "|", color=colour, markersize=12, markeredgewidth=2
-                )
-            axes.set_yticks(range(len(values)), [text_of(model) for model in values])
+        grid = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, (title, axis, values) in zip(grid, panels, strict=True):
+            for height, (look, seeds) in enumerate(values.items()):
+                mean = sum(seeds) / len(seeds)
+                axes.plot(seeds, [height] * len(seeds), "o", color=look.colour, markersize=3, alpha=0.5)
+                axes.plot(mean, height, "|", color=look.colour, markersize=12, markeredgewidth=2)
+            axes.set_yticks(range(len(values)), [look.text for look in values])
             axes.invert_yaxis()
             axes.set(title=title, xlabel=axis)
         return save(figure, path)

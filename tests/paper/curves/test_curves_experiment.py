@@ -7,16 +7,18 @@ import torch
 
 from dsvnp.models import Architecture, make_model
 from dsvnp.objectives import Objective
-from dsvnp.paper.curves.experiment import Choices, CurvesExperiment
-from dsvnp.paper.curves.measures import Unseen, extras, measure, panels, predict
+from dsvnp.paper.curves.experiment import CurveRecipe, CurvesExperiment
+from dsvnp.paper.curves.measures import UnseenCurves, curve_extras, curve_panels, measure_curves
+from dsvnp.paper.label import Label
+from dsvnp.paper.measuring import seeded_predict
 from dsvnp.training import Schedule
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def data() -> Unseen:
-    return Unseen.draw(num_tests=6, num_points=30, max_context=10, extra_context=20, device=CPU)
+def data() -> UnseenCurves:
+    return UnseenCurves.draw(num_tests=6, num_points=30, max_context=10, extra_context=20, device=CPU)
 
 
 def net(name: str = "np"):
@@ -29,9 +31,9 @@ def net(name: str = "np"):
 
 def test_rows_are_averages_over_points_and_medians_over_functions(data):
     model = net()
-    rows = {(m.metric, m.split): m.values[0] for m in measure([model], data, num_global=3)}
+    rows = {(m.metric, m.split): m.values[0] for m in measure_curves([model], data, num_global=3)}
     (task,) = data.splits["extra-max"]
-    losses = -predict(model, task, 3).log_prob(task.y_target)  # [6, 30]
+    losses = -seeded_predict(model, task, (3, 1)).log_prob(task.y_target)  # [6, 30]
     outside = [
         [float(v) for v, flag in zip(*row, strict=True) if not flag]
         for row in zip(losses, task.in_context, strict=True)
@@ -43,7 +45,7 @@ def test_rows_are_averages_over_points_and_medians_over_functions(data):
     assert rows["nll-median", "extra-P-max"] == pytest.approx(
         means[2], rel=1e-5
     )  # the lower of the two in the middle
-    error = (predict(model, task, 3).mean - task.y_target).square()[~task.in_context].mean()
+    error = (seeded_predict(model, task, (3, 1)).mean - task.y_target).square()[~task.in_context].mean()
     assert rows["mse", "extra-P-max"] == pytest.approx(float(error), rel=1e-5)
 
 
@@ -66,19 +68,19 @@ def test_splits_are_of_the_stated_ranges_and_context_sizes(data):
 
 
 def test_every_net_has_a_value_and_a_net_gives_the_same_again(data):
-    rows = measure([net(), net("cnp"), net()], data, num_global=2)
+    rows = measure_curves([net(), net("cnp"), net()], data, num_global=2)
     assert all(len(m.values) == 3 and m.values[0] == m.values[2] != m.values[1] for m in rows)
 
 
 def test_figures_are_made_of_curves_by_context_and_coverage(data):
-    shown = extras([net(), net("cnp")], data, num_global=2)
+    shown = curve_extras([net(), net("cnp")], data, num_global=2)
     assert [len(curve) for curve in shown["nll_by_context"]] == [len(shown["context_sizes"])] * 2
     for curve in shown["coverage"]:
         assert curve == sorted(curve)
         assert all(0 <= share <= 1 for share in curve)
-    pictures = panels(net(), 2, CPU)
+    pictures = curve_panels(net(), 2, CPU)
     assert list(pictures) == ["interpolation", "extrapolation"]
-    assert pictures == panels(net(), 2, CPU)
+    assert pictures == curve_panels(net(), 2, CPU)
 
 
 # --- settings ---
@@ -86,26 +88,26 @@ def test_figures_are_made_of_curves_by_context_and_coverage(data):
 
 def test_the_papers_architecture_and_training():
     made = CurvesExperiment.presets()["paper"]
-    choices = made.choices("paper")
-    assert choices[:5] == ((32, 32), 128, (), (128,), 800_000)
-    settings = made.settings(choices)
-    assert (settings.learning_rate, settings.schedule.kind) == (5e-4, "constant")
+    assert made.paper.architecture() == Architecture(1, 1, encoder=(32, 32), dim_lat=128, decoder=(128,))
+    settings = made.settings(made.paper)
+    assert (settings.num_steps, settings.learning_rate) == (800_000, 5e-4)
+    assert settings.schedule == Schedule("constant", 1000)
     assert settings.objective == Objective(beta_local=1000.0)
     assert (made.num_tests, made.test_points, made.max_context, made.extra_context) == (2000, 400, 50, 200)
 
 
-def test_the_wider_variant_has_settings_of_its_own():
-    chosen = dict(
-        zip(Choices._fields, ((3,), 4, (2,), (5, 6), 70, 8e-4, "cosine", 9, 10.0, 11, False), strict=True)
+def test_the_wider_recipe_has_settings_of_its_own():
+    sizes = {"encoder": (3,), "dim_lat": 4, "latent_hidden": (2,), "decoder": (5, 6)}
+    wide = CurveRecipe(
+        8e-4, "cosine", 0.1, beta_local=10.0, anneal=0.5, anneal_local=False, num_steps=70, **sizes
     )
-    made = CurvesExperiment(**{f"wide_{name}": value for name, value in chosen.items()})
-    assert made.choices("wide") == Choices(**chosen)
-    assert made.choices("paper") == CurvesExperiment().choices("paper")
-    settings = made.settings(made.choices("wide"))
-    assert settings.objective == Objective(10.0, anneal="linear", anneal_steps=11, anneal_local=False)
-    assert (settings.num_steps, settings.learning_rate, settings.schedule) == (
-        70,
-        8e-4,
-        Schedule("cosine", 3),
-    )
-    assert made.labels()[-1] == "dsvnp-wide"
+    made = CurvesExperiment(wide=wide, precision="tf32")
+    assert made.paper == CurvesExperiment().paper
+    assert made.wide.architecture() == Architecture(1, 1, **sizes)
+    settings = made.settings(made.wide)
+    assert settings.objective == Objective(10.0, anneal="linear", anneal_steps=35, anneal_local=False)
+    assert (settings.num_steps, settings.learning_rate, settings.precision) == (70, 8e-4, "tf32")
+    assert settings.schedule == Schedule("cosine", 7)
+    assert made.labels()[-1] == Label("dsvnp", "wide")
+    with pytest.raises(ValueError, match=r"unknown recipe 'wied'\. Did you mean 'wide'"):
+        CurvesExperiment(recipes=("wied",)).labels()

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,15 @@ from tiny_images import draw, write_cifar10, write_idx, write_mnist
 
 from dsvnp.cli import main
 from dsvnp.objectives import Objective
-from dsvnp.paper.experiment import Measurement, UnitResult, Workplace, make_experiment
+from dsvnp.paper.experiment import Measurement, UnitResult, Workplace
 from dsvnp.paper.gather import gather
-from dsvnp.paper.images.data import Portions, load_sets
-from dsvnp.paper.images.experiment import COLUMNS, RECIPES, ImagesExperiment, Recipe
+from dsvnp.paper.images.data import ImagePortions, load_sets
+from dsvnp.paper.images.experiment import COLUMNS, RECIPES, ImageRecipe, ImagesExperiment
+from dsvnp.paper.label import Label
 from dsvnp.paper.runner import load_units, run, write_results
+from dsvnp.paper.settings import make_experiment
 from dsvnp.training import Adam, Fleet, Interrupted, Schedule
-from studies.images_selection import GRIDS, choose, select
+from studies.images_selection import GRIDS, choose_recipe, select_images
 
 CPU = torch.device("cpu")
 RESULTS = Path(__file__).parents[3] / "results"
@@ -109,15 +112,18 @@ def test_the_papers_figures_stand_beside_ours(ran):
     assert paper["nn", "mnist", "accuracy", "test-context"] is None
     made = ImagesExperiment(domain="cifar10")
     gaussian = Measurement("gaussian", "entropy", "test", "", ())
-    assert made.paper_figure("mc-dropout", gaussian) == (0.266, None)
-    assert made.paper_figure("attnnp", Measurement("cifar10", "accuracy", "test", "", ())) == (0.795, None)
+    assert made.paper_figure(Label.parse("mc-dropout"), gaussian) == (0.266, None)
+    assert made.paper_figure(Label.parse("attnnp"), Measurement("cifar10", "accuracy", "test", "", ())) == (
+        0.795,
+        None,
+    )
 
 
 def test_cifar10_runs_on_a_vgg(tmp_path, cifar10, no_figures):
     results, units = smoke(tmp_path, cifar10, domain="cifar10", models=("mc-dropout", "dsvnp"))
     assert list(units) == ["mc-dropout", "dsvnp", "mc-dropout-strong", "dsvnp-strong"]
     assert {r["dataset"] for r in results["rows"]} == {"cifar10", "svhn", *NOISES}
-    assert units["dsvnp"]["extras"]["recipe"] == Recipe(5e-5)._asdict()
+    assert units["dsvnp"]["extras"]["recipe"] == asdict(ImageRecipe(5e-5))
     assert units["dsvnp-strong"]["extras"]["pictures"]["svhn"]["most"]["shape"] == [5, 3, 32, 32]
 
 
@@ -129,7 +135,7 @@ def test_no_model_reads_a_test_label(tmp_path, mnist, ran, no_figures):
         target.write_bytes(path.read_bytes())
     labels = draw(40, (28, 28), 1)[1]
     write_idx(shuffled / "mnist/t10k-labels-idx1-ubyte", np.roll(labels, 3))
-    _, units = smoke(tmp_path / "out", shuffled, recipe="paper")
+    _, units = smoke(tmp_path / "out", shuffled, recipes=("paper",))
     _, _, before = ran
     for model, unit in units.items():
         assert unit["extras"]["cdf"] == before[model]["extras"]["cdf"]
@@ -156,7 +162,7 @@ def test_an_interrupted_run_goes_on_and_needs_no_weights_once_it_is_done(
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Fleet, "step", stepping)
-    only = {"models": ("dsvnp",), "recipe": "strong"}
+    only = {"models": ("dsvnp",), "recipes": ("strong",)}
     with pytest.raises(Interrupted, match="after step 2"):
         smoke(tmp_path, mnist, **only)
     _, units = smoke(tmp_path, mnist, **only)
@@ -170,8 +176,8 @@ def test_an_interrupted_run_goes_on_and_needs_no_weights_once_it_is_done(
 
 
 def test_recipes_run_apart_come_together(tmp_path, mnist, no_figures):
-    smoke(tmp_path / "a", mnist, models=("cnp",), recipe="strong")
-    smoke(tmp_path / "b", mnist, models=("nn",), recipe="paper")
+    smoke(tmp_path / "a", mnist, models=("cnp",), recipes=("strong",))
+    smoke(tmp_path / "b", mnist, models=("nn",), recipes=("paper",))
     _, units = smoke(tmp_path / "b", mnist, models=("nn",))  # a later run adds to an earlier one
     assert list(units) == ["nn", "nn-strong"]
     gather(tmp_path / "c", [tmp_path / "a", tmp_path / "b"])
@@ -182,7 +188,7 @@ def test_recipes_run_apart_come_together(tmp_path, mnist, no_figures):
 def test_the_command_line_knows_it(tmp_path, mnist, monkeypatch, capsys):
     arguments = ["reproduce", "images", "--preset", "smoke", "--domain", "mnist", "--data-dir", str(mnist)]
     arguments += ["--models", "cnp", "--out", str(tmp_path), "--device", "cpu"]
-    monkeypatch.setattr("sys.argv", ["dsvnp", *arguments, "--set", "verify=false", "--set", "recipe=paper"])
+    monkeypatch.setattr("sys.argv", ["dsvnp", *arguments, "--set", "verify=false", "--set", "recipes=paper"])
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 0, capsys.readouterr().err
@@ -199,57 +205,58 @@ def test_the_command_line_knows_it(tmp_path, mnist, monkeypatch, capsys):
 
 def test_the_papers_architecture_and_length():
     made = ImagesExperiment.presets()["paper"]
-    arch = made.architecture(made.recipe_of("nn"))
+    arch = made.architecture(made.recipe_of(Label.parse("nn")))
     assert (arch.dim_x, arch.dim_y, arch.image, arch.embed_x) == (784, 10, (1, 28, 28), "lenet")
     assert (arch.dim_latx, arch.dim_laty, arch.dim_lat, arch.encoder, arch.decoder) == (32, 64, 64, (), ())
     assert (arch.dropout, arch.attend_self) == (0.1, True)
-    assert made.settings(made.recipe_of("nn"), 1000).precision == "tf32"
-    assert (made.num_epochs, made.num_points, made.num_context, made.num_draws) == (100, 100, 100, 100)
-    assert (made.num_seeds, made.num_test, made.num_train, made.verify) == (3, 10_000, None, True)
-    made = make_experiment(ImagesExperiment, "paper", domain="cifar10", attend_self=False)
-    arch = made.architecture(made.recipe_of("attnnp"))
+    assert made.settings(made.recipe_of(Label.parse("nn")), 1000).precision == "tf32"
+    assert (made.num_epochs, made.num_points, made.num_draws) == (100, 100, 100)
+    assert made.portions == ImagePortions("test", None, 5000, 10_000, 100)
+    assert (made.num_seeds, made.verify) == (3, True)
+    made = make_experiment(ImagesExperiment, "paper", domain="cifar10", **{"change.attend_self": False})
+    arch = made.architecture(made.recipe_of(Label.parse("attnnp")))
     assert (arch.dim_x, arch.embed_x, arch.dim_lat, arch.dropout) == (3072, "vgg", 128, 0.2)
     assert not arch.attend_self
-    assert made.recipe_of("np").attend_self  # a unit of NP is the same whatever AttnNP does
+    assert made.recipe_of(Label.parse("np")).attend_self  # a unit of NP is the same whatever AttnNP does
     assert len([size for size in arch.vgg if size != "M"]) == 16
 
 
 def test_recipes_and_what_replaces_them():
     own = {"beta_local": 7.0, "beta_global": 3.0, "anneal": 0.5, "train_local": 2}
-    made = ImagesExperiment(domain="cifar10", **own)
-    assert made.recipe_of("dsvnp") == Recipe(5e-5, **own)
-    assert made.recipe_of("attnnp-strong") == RECIPES["cifar10"]["strong"]._replace(**own)
-    strong = made.recipe_of("mc-dropout-strong")
-    assert strong == made.recipe_of("attnnp-strong")._replace(attend_self=True)
-    settings = made.settings(strong._replace(warmup=0.1, weight_decay=0.3, clip=2.0, length=1.0), 1000)
+    made = ImagesExperiment(domain="cifar10", change=own)
+    assert made.recipe_of(Label.parse("dsvnp")) == ImageRecipe(5e-5, **own)
+    assert made.recipe_of(Label.parse("attnnp-strong")) == replace(RECIPES["cifar10"]["strong"], **own)
+    strong = made.recipe_of(Label.parse("mc-dropout-strong"))
+    assert strong == replace(made.recipe_of(Label.parse("attnnp-strong")), attend_self=True)
+    settings = made.settings(replace(strong, warmup=0.1, weight_decay=0.3, clip=2.0, length=1.0), 1000)
     assert settings.objective == Objective(7.0, 3.0, "linear", 500, divide_by="all", num_local=2)
     assert settings.schedule == Schedule("cosine", 100)
     assert settings.optimizer == Adam("adamw", weight_decay=0.3, clip_norm=2.0)
     assert (settings.num_steps, settings.checkpoint_every) == (1000, 125)
-    brief = made.settings(strong._replace(warmup=0.1, length=0.1), 1000)
+    brief = made.settings(replace(strong, warmup=0.1, length=0.1), 1000)
     assert (brief.num_steps, brief.objective.anneal_steps, brief.schedule.warmup) == (100, 50, 10)
-    plain = ImagesExperiment().settings(ImagesExperiment().recipe_of("nn"), 1000)
+    plain = ImagesExperiment().settings(ImagesExperiment().recipe_of(Label.parse("nn")), 1000)
     assert (plain.optimizer, plain.schedule, plain.learning_rate) == (Adam(), Schedule(), 1e-3)
     assert plain.objective == Objective(divide_by="all")
 
 
 def test_the_source_shifts_and_mirrors_by_the_recipe(mnist):
-    made = ImagesExperiment(num_points=20, num_context=10)
-    sets = load_sets("mnist", mnist, CPU, Portions(num_context=10), verify=False)
-    source = made.source(sets, Recipe(1e-3, pad=3, flip=0.5))
+    made = ImagesExperiment(num_points=20, portions=ImagePortions(num_context=10))
+    sets = load_sets("mnist", mnist, CPU, ImagePortions(num_context=10), verify=False)
+    source = made.source(sets, ImageRecipe(1e-3, pad=3, flip=0.5))
     assert (source.pad, source.flip, source.context, source.shape) == (3, 0.5, (1, 10), (1, 20))
     assert source.refresh_every == 4
 
 
 def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match=r"unknown recipe 'string'\. Did you mean 'strong'"):
-        ImagesExperiment(recipe="string")
+        ImagesExperiment(recipes=("string",))
     with pytest.raises(ValueError, match="unknown model 'dsvnpp'"):
         ImagesExperiment(models=("dsvnpp",)).labels()
 
 
 def test_it_says_which_data_is_missing(tmp_path, mnist):
-    made = ImagesExperiment(verify=False, num_held_out=20)
+    made = ImagesExperiment(verify=False, portions=ImagePortions(num_held_out=20))
     assert made.missing(mnist) is None
     assert "svhn" not in (made.missing(tmp_path) or "")
     assert "train-images-idx3-ubyte" in made.missing(tmp_path)
@@ -259,7 +266,7 @@ def test_it_says_which_data_is_missing(tmp_path, mnist):
 
 
 def test_domain_images_are_in_0_to_1_and_others_alike(mnist):
-    sets = load_sets("mnist", mnist, CPU, Portions(num_test=30), verify=False)
+    sets = load_sets("mnist", mnist, CPU, ImagePortions(num_test=30), verify=False)
     assert list(sets.x) == ["mnist", "fashion-mnist", "kmnist", *NOISES]
     assert all(x.shape == (30, 784) for x in sets.x.values())
     images, labels = draw(40, (28, 28), 1)
@@ -278,7 +285,7 @@ def test_domain_images_are_in_0_to_1_and_others_alike(mnist):
 
 
 def test_cifar10_is_standardised_by_its_training_images(cifar10):
-    sets = load_sets("cifar10", cifar10, CPU, Portions(), verify=False)
+    sets = load_sets("cifar10", cifar10, CPU, ImagePortions(), verify=False)
     pixels = sets.images.double() / 255
     torch.testing.assert_close(sets.mean.double(), pixels.mean((0, 2, 3)), atol=1e-6, rtol=0)
     torch.testing.assert_close(sets.std.double(), pixels.std((0, 2, 3), correction=0), atol=1e-6, rtol=0)
@@ -290,7 +297,7 @@ def test_cifar10_is_standardised_by_its_training_images(cifar10):
 
 
 def test_the_context_is_of_the_training_images(mnist):
-    sets = load_sets("mnist", mnist, CPU, Portions(num_train=50, num_context=12), verify=False)
+    sets = load_sets("mnist", mnist, CPU, ImagePortions(num_train=50, num_context=12), verify=False)
     assert (len(sets.images), sets.context.x.shape, sets.context.y.shape) == (50, (12, 784), (12, 1))
     known = {tuple(x.tolist()): int(y) for x, y in zip(sets.images.flatten(1), sets.labels, strict=True)}
     for x, y in zip(sets.context.x, sets.context.y, strict=True):
@@ -305,7 +312,7 @@ def test_settings_are_chosen_without_the_test_files(tmp_path):
     directory = write_mnist(tmp_path)
     for path in directory.rglob("t10k*"):
         path.unlink()
-    portions = Portions("held-out", num_held_out=30, num_context=5)
+    portions = ImagePortions("held-out", num_held_out=30, num_context=5)
     sets = load_sets("mnist", directory, CPU, portions, verify=False)
     assert list(sets.x) == ["mnist-held-out", "shuffled", *NOISES]
     assert (len(sets.images), len(sets.y)) == (50, 30)
@@ -322,7 +329,7 @@ def test_settings_are_chosen_without_the_test_files(tmp_path):
     ("domain", "size", "mean"), [("mnist", 60_000, [0.1307]), ("cifar10", 50_000, [0.4914, 0.4822, 0.4465])]
 )
 def test_real_sets_have_their_published_statistics(domain, size, mean):
-    sets = load_sets(domain, None, CPU, Portions())
+    sets = load_sets(domain, None, CPU, ImagePortions())
     assert len(sets.images) == size
     assert all(len(x) == 10_000 for x in sets.x.values())
     pixels = [float(channel.double().mean()) / 255 for channel in sets.images.unbind(1)]
@@ -334,20 +341,20 @@ def test_real_sets_have_their_published_statistics(domain, size, mean):
 
 def test_the_selection_writes_every_cell_and_goes_on(tmp_path, mnist, monkeypatch):
     place = Workplace(tmp_path / "cells", CPU, Console(file=io.StringIO(), width=200), mnist)
-    common = {"preset": "smoke", "verify": False, "recipe": "paper"}
+    common = {"preset": "smoke", "verify": False}
     cells = [{"beta_local": 3.0}, {"model": "nn", "seed": 4}, {"recipe": "strong"}]
     out = tmp_path / "selection.jsonl"
-    done = select(cells, out, place, **common)
+    done = select_images(cells, out, place, **common)
     assert [entry["cell"] for entry in done] == cells
     assert [entry["label"] for entry in done] == ["dsvnp", "nn", "dsvnp-strong"]
     assert done[0]["trained"]["beta_local"] == 3.0
     assert [json.loads(line) for line in out.read_text().splitlines()] == done
     for entry in done:
         assert {key.split()[0] for key in entry["scores"]} == {"mnist-held-out", "shuffled", *NOISES}
-        assert Recipe(**entry["trained"]).length == 1.0  # of the preset
+        assert ImageRecipe(**entry["trained"]).length == 1.0  # of the preset
         assert 0 <= entry["scores"]["mnist-held-out accuracy"] <= 1
     monkeypatch.setattr(ImagesExperiment, "run_unit", None)  # nothing is left to run
-    assert select(cells, out, place, **common) == done
+    assert select_images(cells, out, place, **common) == done
 
 
 def test_the_selection_changes_only_what_its_cell_says(tmp_path, mnist, monkeypatch):
@@ -359,15 +366,15 @@ def test_the_selection_changes_only_what_its_cell_says(tmp_path, mnist, monkeypa
 
     monkeypatch.setattr(ImagesExperiment, "run_unit", run_unit)
     place = Workplace(tmp_path, CPU, Console(file=io.StringIO()), mnist)
-    select(GRIDS["cifar10"] + [{"model": "nn", "seed": 4}], tmp_path / "out.jsonl", place)
+    select_images(GRIDS["cifar10"] + [{"model": "nn", "seed": 4}], tmp_path / "out.jsonl", place)
     labels = [label for _, label, _ in runs]
-    assert labels == ["dsvnp-strong"] * len(GRIDS["cifar10"]) + ["nn"]
-    assert all(made.judged_on == "held-out" and made.num_held_out == 5000 for made, _, _ in runs)
-    assert runs[1][0].recipe_of("dsvnp-strong") == RECIPES["cifar10"]["strong"]._replace(
-        learning_rate=3e-4, weight_decay=0.05, attend_self=True, length=0.2
+    assert [str(label) for label in labels] == ["dsvnp-strong"] * len(GRIDS["cifar10"]) + ["nn"]
+    assert all(made.portions == ImagePortions("held-out") for made, _, _ in runs)
+    assert runs[1][0].recipe_of(Label.parse("dsvnp-strong")) == replace(
+        RECIPES["cifar10"]["strong"], learning_rate=3e-4, weight_decay=0.05, attend_self=True, length=0.2
     )
     assert (runs[-1][0], runs[-1][2]) == (
-        make_experiment(ImagesExperiment, "paper", judged_on="held-out", models=("nn",)),
+        make_experiment(ImagesExperiment, "paper", models=("nn",), **{"portions.judged_on": "held-out"}),
         [4],
     )
 
@@ -377,19 +384,19 @@ def test_the_committed_selection_is_of_the_grid_and_gives_the_recipe(tmp_path, m
     out = tmp_path / "selection.jsonl"
     shutil.copy(RESULTS / f"images-{domain}" / "selection.jsonl", out)
     monkeypatch.setattr(ImagesExperiment, "run_unit", None)  # nothing is left to run
-    done = select(GRIDS[domain], out, Workplace(tmp_path, CPU, Console(file=io.StringIO())))
+    done = select_images(GRIDS[domain], out, Workplace(tmp_path, CPU, Console(file=io.StringIO())))
     assert len(done) == len(GRIDS[domain])
-    trained = Recipe(**choose(done)["trained"])
-    made = make_experiment(ImagesExperiment, "paper", domain=domain, recipe="strong")
-    assert trained._replace(length=length) == made.recipe_of("dsvnp-strong")
+    trained = ImageRecipe(**choose_recipe(done)["trained"])
+    made = make_experiment(ImagesExperiment, "paper", domain=domain, recipes=("strong",))
+    assert replace(trained, length=length) == made.recipe_of(Label.parse("dsvnp-strong"))
 
 
 def test_attnnps_recipe_is_the_best_of_the_committed_attempts():
     lines = (RESULTS / "images-cifar10" / "attempts.jsonl").read_text().splitlines()
     tried = [entry for entry in map(json.loads, lines) if entry["label"] == "attnnp-strong"]
     best = max(tried, key=lambda entry: entry["scores"]["cifar10-held-out accuracy"])
-    made = make_experiment(ImagesExperiment, "paper", domain="cifar10", recipe="strong")
-    assert Recipe(**best["trained"])._replace(length=0.4) == made.recipe_of("attnnp-strong")
+    made = make_experiment(ImagesExperiment, "paper", domain="cifar10", recipes=("strong",))
+    assert replace(ImageRecipe(**best["trained"]), length=0.4) == made.recipe_of(Label.parse("attnnp-strong"))
 
 
 @pytest.mark.parametrize("domain", ["mnist", "cifar10"])
@@ -398,11 +405,11 @@ def test_committed_units_were_trained_by_the_recipes_as_they_are(domain):
         ImagesExperiment,
         "paper",
         domain=domain,
-        recipe="paper,strong",
+        recipes=("paper", "strong"),
         precision="bf16" if domain == "cifar10" else "tf32",
     )
     units = load_units(made, RESULTS / f"images-{domain}", resume=True)  # refuses others
-    assert {unit.model for unit in units} == set(made.labels())
+    assert {unit.label for unit in units} == set(made.labels())
 
 
 def test_seeds_of_a_recipe_are_one_recipe_though_a_setting_came_later():
@@ -410,7 +417,7 @@ def test_seeds_of_a_recipe_are_one_recipe_though_a_setting_came_later():
         scores = {"mnist-held-out accuracy": accuracy, "shuffled auroc": 0.5}
         return {"label": "dsvnp", "trained": {"learning_rate": 1e-3, **trained}, "scores": scores}
 
-    made = choose([entry(0.9), entry(0.8, clip=None), entry(0.86, pad=2)])
+    made = choose_recipe([entry(0.9), entry(0.8, clip=None), entry(0.86, pad=2)])
     assert made["trained"]["pad"] == 2
 
 
@@ -419,10 +426,10 @@ def test_a_recipe_is_chosen_for_a_dsvnp_and_not_over_networks():
         scores = {"mnist-held-out accuracy": accuracy, "shuffled auroc": accuracy}
         return {"cell": cell, "label": label, "trained": {"learning_rate": 1e-3}, "scores": scores}
 
-    made = choose([entry(0.9, seed=0), entry(0.8, seed=1), entry(0.7, vgg=[8])])
+    made = choose_recipe([entry(0.9, seed=0), entry(0.8, seed=1), entry(0.7, vgg=[8])])
     assert made["scores"]["mnist-held-out accuracy"] == pytest.approx(0.85)
     with pytest.raises(ValueError, match="no cell is a DSVNP"):
-        choose([entry(0.9, "attnnp-strong")])
+        choose_recipe([entry(0.9, "attnnp-strong")])
 
 
 def test_images_are_not_trained_on_in_double_precision():
@@ -440,15 +447,17 @@ def test_a_selection_looks_at_the_test_split_alone(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ImagesExperiment, "run_unit", run_unit)
     place = Workplace(tmp_path, CPU, Console(file=io.StringIO()))
-    (entry,) = select([{"domain": "mnist"}], tmp_path / "out.jsonl", place)
+    (entry,) = select_images([{"domain": "mnist"}], tmp_path / "out.jsonl", place)
     assert entry["scores"] == {"mnist-held-out accuracy": 0.9}
 
 
 def test_units_of_another_recipe_are_refused(tmp_path):
-    made = make_experiment(ImagesExperiment, "paper", recipe="strong", models=("nn",))
-    other = RECIPES["mnist"]["strong"]._replace(learning_rate=1.0)
+    made = make_experiment(ImagesExperiment, "paper", recipes=("strong",), models=("nn",))
+    other = replace(RECIPES["mnist"]["strong"], learning_rate=1.0)
     for recipe, refused in ((RECIPES["mnist"]["strong"], False), (other, True)):
-        write_results(made, [UnitResult("nn-strong", (0,), (), {"recipe": recipe._asdict()})], tmp_path)
+        write_results(
+            made, [UnitResult(Label("nn", "strong"), (0,), (), {"recipe": asdict(recipe)})], tmp_path
+        )
         if refused:
             with pytest.raises(
                 ValueError, match=r"nn-strong trained by another recipe.*choose another --out"
@@ -459,7 +468,7 @@ def test_units_of_another_recipe_are_refused(tmp_path):
 
 
 def chosen(done, **options) -> float:
-    return choose(done, **options)["trained"]["beta_local"]
+    return choose_recipe(done, **options)["trained"]["beta_local"]
 
 
 def test_the_choice_is_by_strange_images_among_those_that_classify_best():

@@ -26,13 +26,15 @@ from dsvnp.paper.images.measures import (
     bins,
     chunk_size,
     from_test_context,
-    judge,
-    measure,
+    judge_images,
+    measure_images,
     pack,
     pictures,
     scores,
     unpack,
 )
+from dsvnp.paper.label import Label
+from dsvnp.plotting.style import look_of
 from dsvnp.predictive import CategoricalPredictive
 
 CPU = torch.device("cpu")
@@ -71,7 +73,7 @@ class Stub:
     def noise_shapes(self, *sizes, shared):
         return {}
 
-    def predict(self, task, num_draws, generator, chunk, validate):
+    def predict(self, task, num_draws, num_local, generator, chunk, validate):
         self.tasks.append(task)
         return CategoricalPredictive(self.log_probs[:, None, None, : task.num_targets])
 
@@ -81,7 +83,7 @@ class Stub:
 
 def test_entropies_are_what_loops_give():
     log_probs = torch.randn(4, 7, 10, generator=seeded()).log_softmax(-1)
-    judged = judge(Stub(log_probs), context(), torch.zeros(7, 196), 4)
+    judged = judge_images(Stub(log_probs), context(), torch.zeros(7, 196), 4)
     for i in range(7):
         draws = [[math.exp(float(v)) for v in draw[i]] for draw in log_probs]
         mean = [sum(draw[c] for draw in draws) / 4 for c in range(10)]
@@ -99,14 +101,14 @@ def test_entropies_are_what_loops_give():
 def test_nearly_certain_images_keep_their_order():
     logits = torch.zeros(1, 2, 10)
     logits[0, 0, 0], logits[0, 1, 0] = 30.0, 40.0  # in single precision both probabilities are 1
-    entropy = judge(Stub(logits.log_softmax(-1)), context(), torch.zeros(2, 196), 1).entropy
+    entropy = judge_images(Stub(logits.log_softmax(-1)), context(), torch.zeros(2, 196), 1).entropy
     assert entropy[0] > 1000 * entropy[1] > 0
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_predictions_repeat_and_know_no_labels(name):
     x = torch.rand(9, 196, generator=seeded())
-    first, again = (judge(net(name), context(), x, 4) for _ in range(2))
+    first, again = (judge_images(net(name), context(), x, 4) for _ in range(2))
     assert torch.equal(first.log_probs, again.log_probs)
     assert first.log_probs.shape == (9, 10)
     assert first.num_draws == (1 if name in ("nn", "cnp") else 4)
@@ -116,10 +118,10 @@ def test_predictions_repeat_and_know_no_labels(name):
 @pytest.mark.parametrize("name", ["nn", "mc-dropout", "cnp", "np", "attnnp"])
 def test_the_size_of_a_chunk_changes_nothing(name, monkeypatch):
     x = torch.rand(9, 196, generator=seeded())
-    whole = judge(net(name), context(), x, 4)
+    whole = judge_images(net(name), context(), x, 4)
     monkeypatch.setattr(images_measures, "chunk_size", lambda *rest: 2)
     torch.testing.assert_close(
-        judge(net(name), context(), x, 4).log_probs, whole.log_probs, atol=1e-5, rtol=1e-5
+        judge_images(net(name), context(), x, 4).log_probs, whole.log_probs, atol=1e-5, rtol=1e-5
     )
 
 
@@ -129,9 +131,11 @@ def test_an_image_is_judged_by_itself_under_batch_norm(name, monkeypatch):
     arch = replace(ARCH, embed_x="vgg", vgg=(4, "M", 4))
     model, x = make_model(name, arch), torch.rand(9, 196, generator=seeded())
     model.train()  # the statistics of training are used all the same, whatever else is judged beside it
-    whole = judge(model, context(), x, 4)
+    whole = judge_images(model, context(), x, 4)
     monkeypatch.setattr(images_measures, "chunk_size", lambda *rest: 2)
-    torch.testing.assert_close(judge(model, context(), x, 4).log_probs, whole.log_probs, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        judge_images(model, context(), x, 4).log_probs, whole.log_probs, atol=1e-5, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", ["cnp", "np", "attnnp", "dsvnp"])
@@ -140,7 +144,7 @@ def test_an_image_is_embedded_once_however_many_draws(name):
     model.embed.x.register_forward_hook(
         lambda module, inputs, output: seen.append(inputs[0].shape[:-1].numel())
     )
-    judge(model, context(6), torch.rand(9, 196), 50)
+    judge_images(model, context(6), torch.rand(9, 196), 50)
     assert sum(seen) == 6 + 9
 
 
@@ -212,17 +216,17 @@ def test_test_images_of_a_context_are_not_predicted():
 
 def test_measure_gives_a_value_for_each_net_and_pictures_of_the_first():
     sets, nets = make_sets(), [net("np"), make_model("np", ARCH).eval()]
-    rows, extras = measure(nets, sets, 3, pictured=True)
+    rows, extras = measure_images(nets, sets, 3, pictured=True)
     assert all(len(m.values) == 2 for m in rows)
     values = {(m.dataset, m.metric, m.split): m.values for m in rows}
     assert values["mnist", "nll", "test"][0] != values["mnist", "nll", "test"][1]
     assert {name: len(curves) for name, curves in extras["cdf"].items()} == dict.fromkeys(sets.x, 2)
-    judged = judge(nets[1], sets.context, sets.x["kmnist"], 3)
+    judged = judge_images(nets[1], sets.context, sets.x["kmnist"], 3)
     expected = [(judged.entropy <= at).double().mean().item() for at in GRID]
     assert extras["cdf"]["kmnist"][1] == pytest.approx(expected, abs=1e-4)
     assert len(extras["reliability"]) == 2
     assert list(extras["pictures"]) == ["mnist", "kmnist"]
-    assert "pictures" not in measure(nets[:1], sets, 3, pictured=False)[1]
+    assert "pictures" not in measure_images(nets[:1], sets, 3, pictured=False)[1]
 
 
 def test_bins_are_sums_that_can_be_added():
@@ -259,31 +263,32 @@ def test_pictures_are_the_most_and_the_least_certain_images():
 def unit(model: str, seed: int, shares: list[float]) -> UnitResult:
     sums = {"num_points": [20, 0, 5], "confidence": [2.0, 0.0, 5.0], "accuracy": [1.0 + seed, 0.0, 5.0]}
     extras = {"entropies": [0.0, 1.0], "cdf": {"mnist": [shares], "kmnist": [shares]}, "reliability": [sums]}
-    return UnitResult(model, (seed,), (), extras)
+    return UnitResult(Label(model), (seed,), (), extras)
 
 
 def test_figures_hold_all_seeds_of_a_model(tmp_path, monkeypatch):
     drawn = {}
 
-    def catch(panels, path, **options):
-        drawn[path.name] = panels
+    def catch(plots, path, **options):
+        drawn[path.name] = plots
         return path
 
     monkeypatch.setattr(images_figures, "lines_figure", catch)
     units = [unit("nn", 0, [0.1, 1.0]), unit("nn", 1, [0.3, 1.0]), unit("np", 0, [0.5, 0.9])]
     cdf_figure(units, tmp_path / "cdf_figure")
     reliability_figure({"this": units, "that": units[:1]}, tmp_path / "reliability_figure")
-    assert [panel[0] for panel in drawn["cdf_figure"]] == ["mnist", "kmnist"]
-    lines = drawn["cdf_figure"][1][3]
-    assert (lines["nn"].x, lines["nn"].y) == ([0.0, 1.0], [[0.1, 1.0], [0.3, 1.0]])
-    assert lines["np"].y == [[0.5, 0.9]]
-    assert [(panel[0], list(panel[3])) for panel in drawn["reliability_figure"]] == [
-        ("this", ["nn", "np"]),
-        ("that", ["nn"]),
+    assert [plot.title for plot in drawn["cdf_figure"]] == ["mnist", "kmnist"]
+    nn, np_ = look_of("nn"), look_of("np")
+    lines = drawn["cdf_figure"][1].lines
+    assert (lines[nn].x, lines[nn].y) == ([0.0, 1.0], [[0.1, 1.0], [0.3, 1.0]])
+    assert lines[np_].y == [[0.5, 0.9]]
+    assert [(plot.title, list(plot.lines)) for plot in drawn["reliability_figure"]] == [
+        ("this", [nn, np_]),
+        ("that", [nn]),
     ]
-    reliable = drawn["reliability_figure"][0][3]["nn"]
+    reliable = drawn["reliability_figure"][0].lines[nn]
     assert (reliable.x, reliable.y) == ([0.1, 1.0], [[3 / 40, 1.0]])  # 40 and 10 images, and none between
-    assert len(drawn["reliability_figure"][0][3]["np"].x) == 1  # 5 images are too few
+    assert len(drawn["reliability_figure"][0].lines[np_].x) == 1  # 5 images are too few
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -307,6 +312,6 @@ def test_a_figure_of_pictures_is_written(tmp_path):
     sets = make_sets()
     made = pictures({name: some_judged(i, 12) for i, name in enumerate(sets.x)}, sets)
     path = pictures_figure(
-        UnitResult("dsvnp", (0,), (), {"pictures": made}), tmp_path / "figures" / "sure.svg"
+        UnitResult(Label("dsvnp"), (0,), (), {"pictures": made}), tmp_path / "figures" / "sure.svg"
     )
     assert path.stat().st_size > 5000

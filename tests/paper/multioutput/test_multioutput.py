@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from tiny_tables import write_tables
 from dsvnp.cli import main
 from dsvnp.models import make_model
 from dsvnp.networks import MLP
-from dsvnp.paper.experiment import Measurement, Workplace, make_experiment
+from dsvnp.paper.experiment import Measurement, Workplace
+from dsvnp.paper.label import Label
 from dsvnp.paper.multioutput import experiment as multioutput
 from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
-from dsvnp.paper.multioutput.strong import Strong
 from dsvnp.paper.runner import run
+from dsvnp.paper.settings import make_experiment
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def rows(out: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory, data) -> Path:
     out = tmp_path_factory.mktemp("out")
-    run(smoke(max_steps=2, recipe="paper"), place(out, data))
+    run(smoke(recipes=("paper",), **{"paper.max_steps": 2}), place(out, data))
     return out
 
 
@@ -69,12 +71,14 @@ def test_the_papers_figure_stands_beside_its_recipe_in_the_unit_it_is_taken_to_b
     assert units == {"sarcos": "raw", "wq": "standard", "scm20d": "standard"}
     assert with_figure["wq", "mc-dropout"]["paper"] == 0.007
     assert with_figure["scm20d", "dsvnp"]["paper_spread"] == 2.3e-7
-    assert smoke().paper_figure("dsvnp-gaussian", Measurement("wq", "mse", "test", "standard", ())) == (
+    assert smoke().paper_figure(
+        Label("dsvnp", "gaussian"), Measurement("wq", "mse", "test", "standard", ())
+    ) == (
         None,
         None,
     )
     inner = Measurement("wq-held-out", "mse", "test", "standard", ())
-    assert smoke().paper_figure("dsvnp", inner) == (None, None)  # it is not about those rows
+    assert smoke().paper_figure(Label("dsvnp"), inner) == (None, None)  # it is not about those rows
 
 
 def test_figures_and_the_study_are_written(ran):
@@ -92,11 +96,11 @@ def test_figures_and_the_study_are_written(ran):
 
 
 def test_a_later_run_adds_data_sets_recipes_and_splits_in_their_order(tmp_path, data):
-    first = {"models": ("cnp",), "baselines": ("ridge",), "max_steps": 2}
-    run(smoke(**first, datasets=("wq",), recipe="paper", num_seeds=1), place(tmp_path, data))
+    first = {"models": ("cnp",), "baselines": ("ridge",), "paper.max_steps": 2}
+    run(smoke(**first, datasets=("wq",), recipes=("paper",), num_seeds=1), place(tmp_path, data))
     (before,) = [r for r in rows(tmp_path) if r["metric"] == "nll" and r["model"] == "ridge"]
     run(
-        smoke(**first, datasets=("sarcos", "wq"), recipe="gaussian,strong,paper", num_seeds=3),
+        smoke(**first, datasets=("sarcos", "wq"), recipes=("gaussian", "strong", "paper"), num_seeds=3),
         place(tmp_path, data),
     )
     found = {
@@ -109,21 +113,21 @@ def test_a_later_run_adds_data_sets_recipes_and_splits_in_their_order(tmp_path, 
     (merged,) = [r for r in after if r["dataset"].startswith("wq")]
     assert merged["seeds"][:1] == before["seeds"]
     assert all(len(seeds) == 3 for seeds in found.values())
-    run(smoke(**first, datasets=("wq",), recipe="paper", num_seeds=3), place(tmp_path / "new", data))
+    run(smoke(**first, datasets=("wq",), recipes=("paper",), num_seeds=3), place(tmp_path / "new", data))
     (whole,) = [r for r in rows(tmp_path / "new") if r["metric"] == "nll" and r["model"] == "ridge"]
     assert whole["seeds"] == merged["seeds"]  # whichever way they were added
 
 
 def test_each_replica_learns_from_its_own_fold(tmp_path, data, monkeypatch):
-    made = smoke(datasets=("wq",), models=("nn",), baselines=(), recipe="paper")
+    made = smoke(datasets=("wq",), models=("nn",), baselines=(), recipes=("paper",))
     sources = []
-    real = MultiOutputExperiment.fleet
+    real = MultiOutputExperiment.train_replicas
 
     def spy(self, label, make, source, *others):
         sources.extend(source)
         return real(self, label, make, source, *others)
 
-    monkeypatch.setattr(MultiOutputExperiment, "fleet", spy)
+    monkeypatch.setattr(MultiOutputExperiment, "train_replicas", spy)
     run(made, place(tmp_path, data))
     assert len(sources) == 2
     assert sources[0].x.shape == sources[1].x.shape == (28, 16)
@@ -133,7 +137,7 @@ def test_each_replica_learns_from_its_own_fold(tmp_path, data, monkeypatch):
 def test_without_gpytorch_the_gp_is_left_out_and_one_line_says_so(tmp_path, data, monkeypatch):
     monkeypatch.setattr(multioutput, "has_gpytorch", lambda: False)
     where = place(tmp_path, data)
-    run(smoke(datasets=("wq",), models=("nn",), recipe="paper", max_steps=1), where)
+    run(smoke(datasets=("wq",), models=("nn",), recipes=("paper",), **{"paper.max_steps": 1}), where)
     assert {r["model"] for r in rows(tmp_path)} == {"ridge", "5-nn", "extra-trees", "nn"}
     said = [line for line in where.console.file.getvalue().splitlines() if "GPyTorch" in line]
     assert said == ["The sparse GP is left out: GPyTorch is not installed (pip install 'dsvnp[gp]')."]
@@ -143,7 +147,7 @@ def test_without_gpytorch_the_gp_is_left_out_and_one_line_says_so(tmp_path, data
 
 
 def test_the_papers_architecture():
-    arch = make_experiment(MultiOutputExperiment, "paper").architecture(61, 16, "squared-error")
+    arch = make_experiment(MultiOutputExperiment, "paper").paper.architecture(61, 16, "squared-error")
     net = make_model("dsvnp", arch)
     shapes = [sizes(net.embed.x), sizes(net.embed.y), sizes(net.z_global.encoder), sizes(net.decoder)]
     assert shapes == [[61, 100, 100, 100, 32], [16, 8], [32 + 8, 64], [32 + 64 + 64, 100, 16]]
@@ -164,21 +168,22 @@ def sizes(net: Any) -> list[int]:
 )
 def test_the_papers_epochs(dataset, steps):
     per_epoch = {"sarcos": 36, "wq": 5, "scm20d": 42}[dataset]
-    assert make_experiment(MultiOutputExperiment, "paper").settings(dataset, per_epoch).num_steps == steps
-    assert smoke().settings(dataset, per_epoch).num_steps == 8
+    made = make_experiment(MultiOutputExperiment, "paper").paper
+    assert made.settings_on(dataset, per_epoch, "float32").num_steps == steps
+    assert smoke().paper.settings_on(dataset, per_epoch, "float32").num_steps == 8
 
 
 def test_the_strong_recipe_is_changed_by_some_of_its_settings():
-    assert smoke(strong={"members": 4}).strong == Strong(members=4)
-    assert smoke(strong={"spreads": [1.0, 2.0]}).strong.spreads == (1.0, 2.0)  # as JSON gives it
+    assert smoke(strong={"members": 4}).strong == replace(smoke().strong, members=4)
+    assert smoke(**{"strong.spreads": [1.0, 2.0]}).strong.spreads == (1.0, 2.0)  # as JSON gives it
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"datasets": ("water",)}, r"unknown data set 'water'"),
-        ({"recipe": "papr"}, r"unknown recipe 'papr'. Did you mean 'paper'\?"),
-        ({"judged_on": "tset"}, r"unknown set to judge on 'tset'. Did you mean 'test'\?"),
+        ({"recipes": "papr"}, r"unknown recipe 'papr'. Did you mean 'paper'\?"),
+        ({"portions.judged_on": "tset"}, r"unknown set to judge on 'tset'. Did you mean 'test'\?"),
         ({"baselines": ("ridg",)}, r"unknown baseline 'ridg'. Did you mean 'ridge'\?"),
     ],
 )
@@ -200,7 +205,7 @@ def test_the_command_line(tmp_path, data, monkeypatch, capsys):
         "--set",
         'baselines=["ridge"]',
         "--set",
-        "recipe=paper",
+        "recipes=paper",
         "--out",
         str(tmp_path),
     ]

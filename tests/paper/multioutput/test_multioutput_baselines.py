@@ -10,9 +10,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from tiny_tables import smooth_rows
 
-from dsvnp.paper.datasets.catalogue import Table
+from dsvnp.paper.datasets.catalogue import DataTable
 from dsvnp.paper.multioutput.baselines import REGRESSORS, measure_baseline
-from dsvnp.paper.multioutput.folds import Portions, Split, make_split
+from dsvnp.paper.multioutput.folds import RowPortions, Split, make_split
 from dsvnp.paper.multioutput.gp import SparseGP, measure_gp
 
 TEST = ("mse", "test", "standard")
@@ -20,8 +20,8 @@ TEST = ("mse", "test", "standard")
 
 def splits(num_rows: int = 121, dim_x: int = 3) -> list[Split]:
     rows = smooth_rows(num_rows, dim_x, 2)
-    table = Table("made", rows[:, :dim_x], rows[:, dim_x:], (), (), "")
-    return [make_split(table, index, Portions(0.1, 5), torch.device("cpu")) for index in range(2)]
+    table = DataTable("made", rows[:, :dim_x], rows[:, dim_x:], (), (), "")
+    return [make_split(table, index, RowPortions(0.1, 5), torch.device("cpu")) for index in range(2)]
 
 
 def test_extra_trees_are_scikit_learns_on_the_training_rows():

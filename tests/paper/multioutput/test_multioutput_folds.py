@@ -7,20 +7,22 @@ import pytest
 import torch
 from tiny_tables import smooth_rows, write_tables
 
-from dsvnp.paper.datasets.catalogue import Table
+from dsvnp.paper.datasets.catalogue import DataTable
 from dsvnp.paper.datasets.locate import ChecksumError
-from dsvnp.paper.multioutput.folds import Portions, Rows, Split, load_rows, load_splits, make_split
+from dsvnp.paper.multioutput.folds import RowPortions, Rows, Split, load_rows, load_splits, make_split
 
 CPU = torch.device("cpu")
 
 
-def table(num_rows: int = 41) -> Table:
+def table(num_rows: int = 41) -> DataTable:
     rows = smooth_rows(num_rows, 3, 2)
-    return Table("made", rows[:, :3], rows[:, 3:], (), (), "")
+    return DataTable("made", rows[:, :3], rows[:, 3:], (), (), "")
 
 
 def split(index: int = 0, num_rows: int = 41, judged_on: str = "test") -> Split:
-    return make_split(table(num_rows), index, Portions(0.1, 4 if judged_on == "test" else 3, judged_on), CPU)
+    return make_split(
+        table(num_rows), index, RowPortions(0.1, 4 if judged_on == "test" else 3, judged_on), CPU
+    )
 
 
 def numbers(made: Split, rows: Rows) -> set[int]:
@@ -87,7 +89,7 @@ def test_an_inner_split_looks_at_the_training_half_alone():
     whole = table(40)
     x, y = whole.x.copy(), whole.y.copy()
     x[others], y[others] = np.nan, np.nan
-    again = make_split(Table("made", x, y, (), (), ""), 0, Portions(0.1, 3, "held-out"), CPU)
+    again = make_split(DataTable("made", x, y, (), (), ""), 0, RowPortions(0.1, 3, "held-out"), CPU)
     for name in ("train", "held_out", "test"):
         for mine, its in zip(getattr(inner, name), getattr(again, name), strict=True):
             assert torch.equal(mine, its)
@@ -119,7 +121,7 @@ def test_what_is_judged_on_is_in_the_name(tmp_path):
     write_tables(tmp_path)
     files = "wq", tmp_path, None, False
     for judged_on, name in (("test", "wq (61 of 1060 rows)"), ("held-out", "wq-held-out (61 of 1060 rows)")):
-        full, splits = load_splits(*files, (0, 3), Portions(0.1, 2, judged_on), CPU)
+        full, splits = load_splits(*files, (0, 3), RowPortions(0.1, 2, judged_on), CPU)
         assert full == name
         assert len(splits) == 2
     with pytest.raises(ValueError, match=r"unknown set to judge on 'held_out'. Did you mean 'held-out'\?"):
@@ -128,7 +130,7 @@ def test_what_is_judged_on_is_in_the_name(tmp_path):
 
 def test_too_many_context_rows_are_refused():
     with pytest.raises(ValueError, match="18 context rows cannot be taken from 18 training and 21 test rows"):
-        make_split(table(), 0, Portions(0.1, 18), CPU)
+        make_split(table(), 0, RowPortions(0.1, 18), CPU)
 
 
 def test_tables_say_how_many_rows_they_have(tmp_path):

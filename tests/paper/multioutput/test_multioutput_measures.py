@@ -9,8 +9,8 @@ from scipy.stats import norm
 from tiny_tables import smooth_rows
 
 from dsvnp.models import MODELS, Architecture, NeuralProcess, make_model
-from dsvnp.paper.datasets.catalogue import Table
-from dsvnp.paper.multioutput.folds import Portions, Split, make_split
+from dsvnp.paper.datasets.catalogue import DataTable
+from dsvnp.paper.multioutput.folds import RowPortions, Split, make_split
 from dsvnp.paper.multioutput.measures import (
     SIGMA_FLOOR,
     batches,
@@ -18,7 +18,7 @@ from dsvnp.paper.multioutput.measures import (
     gaussian,
     measure_net,
     measure_parts,
-    predict,
+    predict_rows,
     residual_scale,
 )
 
@@ -26,8 +26,8 @@ from dsvnp.paper.multioutput.measures import (
 @pytest.fixture
 def split() -> Split:
     rows = smooth_rows(61, 3, 2)
-    table = Table("made", rows[:, :3], rows[:, 3:], (), (), "")
-    return make_split(table, 0, Portions(0.2, 5), torch.device("cpu"))
+    table = DataTable("made", rows[:, :3], rows[:, 3:], (), (), "")
+    return make_split(table, 0, RowPortions(0.2, 5), torch.device("cpu"))
 
 
 def net(name: str, likelihood: str = "squared-error") -> NeuralProcess:
@@ -60,11 +60,11 @@ def test_errors_nll_and_coverage_of_known_gaussians(split):
 def test_sigma_is_the_rms_of_held_out_residuals_and_adds_to_the_spread_of_the_draws(split):
     model = net("np")
     task = split.task(split.held_out)
-    mean = predict(model, task, (8, 1)).mean[0]
+    mean = predict_rows(model, task, (8, 1)).mean[0]
     by_hand = ((split.held_out.y - mean) ** 2).mean(0).sqrt()
     measured = measure_net(model, split, (8, 1), 10)
     torch.testing.assert_close(model.likelihood.sigma, by_hand)
-    predictive = predict(model, split.task(split.test), (8, 1))
+    predictive = predict_rows(model, split.task(split.test), (8, 1))
     y = split.test.y[None].double().numpy()
     parts = norm.pdf(y, predictive.loc[:, 0].double().numpy(), by_hand.double().numpy()).prod(-1)  # [K, 1, T]
     assert measured.scores["nll", "test", "nats/point"] == pytest.approx(
@@ -102,7 +102,7 @@ def test_parts_are_measured_where_they_say(split):
 
     def error(context, targets) -> float:
         task = batches_of_one(context, targets)
-        return float((predict(model, task, draws).mean[0] - targets.y).square().mean())
+        return float((predict_rows(model, task, draws).mean[0] - targets.y).square().mean())
 
     def batches_of_one(context, targets):
         return type(split.task(split.test)).from_sets(context.x[None], context.y[None], targets.x[None])

@@ -12,12 +12,13 @@ from rich.console import Console
 from scipy.stats import norm
 
 from dsvnp.models import make_model
-from dsvnp.paper.datasets.catalogue import Table
-from dsvnp.paper.experiment import Workplace, make_experiment
+from dsvnp.paper.datasets.catalogue import DataTable
+from dsvnp.paper.experiment import Workplace
+from dsvnp.paper.label import Label
 from dsvnp.paper.multioutput import strong as multioutput_strong
 from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
-from dsvnp.paper.multioutput.folds import Portions, Rows, Split, make_split
-from dsvnp.paper.multioutput.search import SIZES, leave_one_out, select
+from dsvnp.paper.multioutput.folds import RowPortions, Rows, Split, make_split
+from dsvnp.paper.multioutput.search import SIZES, choose_contexts, leave_one_out
 from dsvnp.paper.multioutput.strong import (
     Member,
     Strong,
@@ -28,6 +29,7 @@ from dsvnp.paper.multioutput.strong import (
     stretched,
     train_and_measure_strong,
 )
+from dsvnp.paper.settings import make_experiment
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.task import Task
 
@@ -65,7 +67,7 @@ def test_leave_one_out_does_not_see_the_row_itself():
 def test_selection_finds_the_input_that_matters():
     rows = noisy_rows()
     search = Strong(members=2, metrics=2, rounds=8).search()
-    chosen = select(rows, search, seed=0)
+    chosen = choose_contexts(rows, search, seed=0)
     assert chosen.metrics.shape == (4, 7)
     assert (chosen.metrics.argmax(1) == 3).all()
     assert chosen.metrics.square().mean(1).tolist() == pytest.approx([1.0] * 4, rel=1e-5)
@@ -75,7 +77,7 @@ def test_selection_finds_the_input_that_matters():
         return float((leave_one_out(rows, asked, metric, chosen.num_context) - rows.y).square().mean())
 
     assert max(error(metric) for metric in chosen.metrics) < 0.6 * error(torch.ones(7))
-    again = select(rows, search, seed=0)
+    again = choose_contexts(rows, search, seed=0)
     assert torch.equal(again.metrics, chosen.metrics)
 
 
@@ -83,7 +85,7 @@ def test_selection_finds_the_input_that_matters():
 def test_of_sizes_that_are_as_good_the_largest_is_taken(as_good, size):
     rows, ones = noisy_rows(), torch.ones(7)
     search = Strong(members=1, metrics=1, rounds=0, spreads=(0.0,), as_good=as_good).search()
-    chosen = select(rows, search, seed=0)
+    chosen = choose_contexts(rows, search, seed=0)
     assert torch.equal(chosen.metrics, ones[None])  # without a spread there is one metric only
     errors = {k: (leave_one_out(rows, torch.arange(200), ones, k) - rows.y).square().mean() for k in SIZES}
     assert chosen.num_context == (size or min(errors, key=errors.__getitem__))
@@ -91,7 +93,7 @@ def test_of_sizes_that_are_as_good_the_largest_is_taken(as_good, size):
 
 def test_metrics_are_tried_with_each_spread():
     search = Strong(members=1, metrics=50, rounds=0, spreads=(0.01, 3.0)).search()
-    found = select(noisy_rows(), search, seed=0).metrics.log()
+    found = choose_contexts(noisy_rows(), search, seed=0).metrics.log()
     wide = found.std(1) > 0.5
     assert 0 < wide.sum() < 50
     assert (found[~wide].std(1) < 0.05).all()
@@ -105,7 +107,7 @@ def test_depth_is_that_of_the_embedding_and_the_decoder():
 def test_what_training_sees_of_the_latents_can_be_set():
     strong = Strong(posterior="context", train_global=5, train_local=4, beta_local=2.0, beta_global=3.0)
     assert strong.architecture(4, 2).posterior == "context"
-    objective = strong.settings(10, "float32").objective
+    objective = strong.settings_of(10, "float32").objective
     assert (objective.num_local, objective.num_global) == (4, 5)
     assert (objective.beta_local, objective.beta_global) == (2.0, 3.0)
 
@@ -117,9 +119,9 @@ def test_spreads_must_be_some():
 
 def test_contexts_are_chosen_anew_only_where_a_setting_is_about_them(monkeypatch):
     searches = []
-    real = multioutput_strong.select
+    real = multioutput_strong.choose_contexts
     monkeypatch.setattr(
-        multioutput_strong, "select", lambda *asked: (searches.append(asked), real(*asked))[1]
+        multioutput_strong, "choose_contexts", lambda *asked: (searches.append(asked), real(*asked))[1]
     )
     split, strong = noisy_split(60), Strong(members=2, metrics=1, rounds=0, spreads=[1.0])
     for others in ({}, {"learning_rate": 1.0, "width": 8, "recentre": False, "latent_hidden": [8]}):
@@ -138,9 +140,9 @@ def test_contexts_are_chosen_anew_only_where_a_setting_is_about_them(monkeypatch
 @pytest.mark.parametrize("flatten", [True, False])
 def test_inputs_are_flattened_where_that_is_set(monkeypatch, flatten):
     seen = []
-    real_select, real_among = multioutput_strong.select, Member.among
+    real_select, real_among = multioutput_strong.choose_contexts, Member.among
 
-    def select(rows, *others):
+    def choose_contexts(rows, *others):
         seen.append(rows)
         return real_select(rows, *others)
 
@@ -148,12 +150,12 @@ def test_inputs_are_flattened_where_that_is_set(monkeypatch, flatten):
         seen.extend([rows, targets])
         return real_among(self, rows, targets, itself)
 
-    def predict(self, net, targets, *others):
+    def predict_rows(self, net, targets, *others):
         return GaussianPredictive(targets.centre[None, None].transpose(2, 3), torch.ones(2))
 
-    monkeypatch.setattr(multioutput_strong, "select", select)
+    monkeypatch.setattr(multioutput_strong, "choose_contexts", choose_contexts)
     monkeypatch.setattr(Member, "among", among)
-    monkeypatch.setattr(Member, "predict", predict)
+    monkeypatch.setattr(Member, "predict", predict_rows)
     split, strong = noisy_split(60), Strong(members=1, metrics=1, rounds=0, flatten=flatten)
     measure_ensemble([(None, *make_members(split, strong, seed=1))], split, strong)
     expected = np.arcsinh(split.train.x.numpy()) if flatten else split.train.x.numpy()
@@ -205,14 +207,14 @@ def test_damping_is_the_least_squares_of_what_networks_add(monkeypatch):
     members = make_members(noisy_split(60), Strong(members=2, metrics=2, rounds=0), seed=1)
     believed = torch.tensor([0.4, 3.0])
 
-    def predict(self, net, targets, num_global, damping=1.0):
+    def predict_rows(self, net, targets, num_global, damping=1.0):
         centre = targets.centre.reshape(2, -1, 2)
         added = (
             self.held_out.y - centre.mean(0)
         ) / believed  # of which 40 %, or more than all, would be right
         return GaussianPredictive((centre + added)[:, None, None], torch.ones(2))
 
-    monkeypatch.setattr(Member, "predict", predict)
+    monkeypatch.setattr(Member, "predict", predict_rows)
     damping = fit_damping([(None, member) for member in members], 4)
     assert damping.tolist() == pytest.approx([0.4, 1.0], rel=1e-4)
 
@@ -242,14 +244,16 @@ def test_it_learns_what_neighbours_get_wrong(tmp_path, name, change):
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(240, 4))
     y = x @ rng.normal(size=(4, 2)) + 0.02 * rng.normal(size=(240, 2))
-    split = make_split(Table("made", x, y, (), (), ""), 0, Portions(0.2, 5), torch.device("cpu"))
+    split = make_split(DataTable("made", x, y, (), (), ""), 0, RowPortions(0.2, 5), torch.device("cpu"))
     strong = Strong(
         members=1, metrics=2, rounds=0, epochs=60, learning_rate=1e-2, batch_size=32, width=16, dim_lat=8
     )
     place = Workplace(tmp_path, torch.device("cpu"), Console(file=io.StringIO()))
     experiment = make_experiment(MultiOutputExperiment, "smoke")
     changed = replace(strong, **change)
-    (measured,) = train_and_measure_strong(experiment, changed, f"{name}-strong@made", [split], [0], place)
+    (measured,) = train_and_measure_strong(
+        experiment, changed, Label(name, "strong", "made"), [split], [0], place
+    )
     flat = Rows(split.train.x.asinh(), split.train.y)
     (member,) = make_members(split, strong, 0)
     centre = member.among(flat, Rows(split.test.x.asinh(), split.test.y)).centre.reshape(2, -1, 2).mean(0)

@@ -8,6 +8,7 @@ import math
 import pytest
 
 from dsvnp.paper.experiment import Measurement, UnitResult
+from dsvnp.paper.label import Label
 from dsvnp.paper.multioutput.readings import write_study
 
 PAPER = {("wq", "cnp", "mse", "test"): (0.02, 0.0), ("wq", "dsvnp", "mse", "test"): (0.01, 0.0)}
@@ -19,7 +20,7 @@ def unit(model: str, **errors: tuple[float, ...]) -> UnitResult:
         for split, values in errors.items()
     ]
     rows.append(Measurement("wq (9 of 1060 rows)", "nll", "test", "nats/point", (0.02,)))
-    return UnitResult(f"{model}@wq", (0, 1), tuple(rows), {"by_output": [[1.0] * 4] * 2})
+    return UnitResult(Label.parse(f"{model}@wq"), (0, 1), tuple(rows), {"by_output": [[1.0] * 4] * 2})
 
 
 def test_readings_are_ordered_by_their_distance_over_all_models(tmp_path):

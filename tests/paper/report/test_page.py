@@ -3,10 +3,12 @@
 import base64
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from made_runs import SVG, row, write_run
 
+from dsvnp.paper.report import about
 from dsvnp.paper.report.about import figures_of
 from dsvnp.paper.report.contents import Report, settings_of
 from dsvnp.paper.report.page import picture_width, write_report
@@ -168,3 +170,21 @@ def test_a_figure_for_each_model_names_it(tmp_path):
     write_run(tmp_path / "x", [row("np", [1.0])], "images", figures=("sure-dsvnp-strong.svg", "sure-nn.svg"))
     texts = [shown for _, shown in figures_of(Report.find(tmp_path).runs[0])]
     assert [text.split(" of each set")[0] for text in texts] == ["DSVNP strong: the images", "NN: the images"]
+
+
+LIGHT = Path(about.__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    "path", [*LIGHT.glob("report/*.py"), LIGHT / "label.py", LIGHT / "rows.py"], ids=lambda p: p.stem
+)
+def test_a_report_needs_neither_torch_nor_an_experiment(path):
+    names = re.findall(r"^\s*(?:from|import) ([\w.]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    heavy = (
+        "torch",
+        "dsvnp.models",
+        "dsvnp.paper.experiment",
+        "dsvnp.paper.runner",
+        "dsvnp.plotting.figures",
+    )
+    assert not [name for name in names if name.startswith(heavy) or name.endswith(".experiment")]

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from made_runs import row, write_run
 
-from dsvnp.paper.report.about import order_of
+from dsvnp.paper import EXPERIMENTS
+from dsvnp.paper.report.about import order_of, words_of
 from dsvnp.paper.report.runs import Run, find_runs, find_speed
 from dsvnp.paper.report.tables import seeds_text, summary_of, tables_of, title_of
 from dsvnp.paper.report.words import goal_of, metric_text, split_text
@@ -104,33 +105,41 @@ def test_entropy_is_to_be_low_in_the_domain_and_high_elsewhere(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("metric", "text", "goal"),
+    ("experiment", "metric", "text", "goal"),
     [
-        ("mse", "MSE", "lower"),
-        ("accuracy", "accuracy", "higher"),
-        ("auroc-mi", "AUROC of the mutual information", "higher"),
-        ("coverage-90", "coverage of 90% intervals", 0.9),
-        ("rollout-coverage-90", "roll-out coverage of 90% intervals", 0.9),
-        ("sigma", "mean predictive σ", None),
-        ("novelty", "novelty", None),
+        ("toy", "mse", "MSE", "lower"),
+        ("images", "accuracy", "accuracy", "higher"),
+        ("images", "auroc-mi", "AUROC of the mutual information", "higher"),
+        ("multioutput", "coverage-90", "coverage of 90% intervals", 0.9),
+        ("cartpole", "rollout-coverage-90", "roll-out coverage of 90% intervals", 0.9),
+        ("toy", "sigma", "mean predictive σ", None),
+        ("of another", "novelty", "novelty", None),
     ],
 )
-def test_metrics_in_words(tmp_path, metric, text, goal):
-    assert metric_text(metric) == text
-    assert goal_of({"metric": metric}, run_of(tmp_path, [])) == goal
+def test_metrics_in_words(tmp_path, experiment, metric, text, goal):
+    assert metric_text(words_of(experiment), metric) == text
+    assert goal_of({"metric": metric}, run_of(tmp_path, [], experiment)) == goal
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("experiment", "name", "text"),
     [
-        ("inter-J-max", "interpolation, J, full context"),
-        ("test-P", "test, P"),
-        ("step-10", "step 10"),
-        ("fashion-mnist", "Fashion-MNIST"),
+        ("curves", "inter-J-max", "interpolation, J, full context"),
+        ("cartpole", "test-P", "test, P"),
+        ("ablations", "step-10", "step 10"),
+        ("images", "fashion-mnist", "Fashion-MNIST"),
     ],
 )
-def test_splits_in_words(name, text):
-    assert split_text(name) == text
+def test_splits_in_words(experiment, name, text):
+    assert split_text(words_of(experiment), name) == text
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_its_words_in_its_folder(name):
+    words = words_of(name)
+    assert words.title
+    assert words.question
+    assert words.differs
 
 
 def test_the_summary_counts_what_is_better_and_what_is_worse(tmp_path):

@@ -8,13 +8,19 @@ import pytest
 import torch
 from rich.console import Console
 
-from dsvnp.paper.experiment import Workplace, make_experiment
+from dsvnp.paper.experiment import Workplace
+from dsvnp.paper.label import Label
 from dsvnp.paper.runner import run
+from dsvnp.paper.settings import make_experiment
 from dsvnp.paper.toy import experiment as toy
+from dsvnp.paper.toy import gp
 from dsvnp.paper.toy.data import draw_observations
-from dsvnp.paper.toy.experiment import ToyExperiment, fit_gp
+from dsvnp.paper.toy.experiment import ToyExperiment
+from dsvnp.paper.toy.gp import fit_exact_gp
 from dsvnp.plotting.figures import Panel
+from dsvnp.plotting.style import look_of
 from dsvnp.predictive import GaussianPredictive
+from dsvnp.training import Schedule
 
 MODELS = ["cnp", "np", "attnnp", "dsvnp"]
 
@@ -66,7 +72,7 @@ def test_smoke_draws_the_models_and_the_gp(smoke, monkeypatch):
     )
     run(make_experiment(ToyExperiment, "smoke"), place(out))
     ((_, panels),) = drawn[0]
-    assert list(panels) == [*MODELS, "gp"]
+    assert list(panels) == [look_of(name) for name in (*MODELS, "gp")]
     x, y = observations(0)
     for panel in panels.values():  # seed 0, all of its observations as context
         torch.testing.assert_close(panel.x_context, x.squeeze(-1), rtol=1e-4, atol=1e-5)
@@ -78,13 +84,13 @@ def test_seeds_have_observations_of_their_own_the_same_for_all_models(tmp_path, 
     seen = {}
 
     def watch(self, label, make, source, seeds, settings, where, validation=None):
-        seen[label] = [each.x for each in source]
+        seen[label.model] = [each.x for each in source]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ToyExperiment, "fleet", watch)
+    monkeypatch.setattr(ToyExperiment, "train_replicas", watch)
     for model in ("cnp", "np"):
         with pytest.raises(KeyboardInterrupt):
-            ToyExperiment().run_unit(model, [0, 3], place(tmp_path))
+            ToyExperiment().run_unit(Label(model), [0, 3], place(tmp_path))
     assert torch.equal(seen["cnp"][1], seen["np"][1])
     assert torch.equal(seen["cnp"][1], observations(3)[0])
     assert not torch.equal(seen["cnp"][0], seen["cnp"][1])
@@ -108,8 +114,10 @@ def test_the_order_is_strict(sigmas, holds):
 
 
 def test_beta_local_and_steps_reach_the_training():
-    settings = ToyExperiment(beta_local=3.0, num_steps=77, learning_rate=0.25).settings()
+    made = make_experiment(ToyExperiment, "paper", **{"recipe.beta_local": 3.0, "recipe.learning_rate": 0.25})
+    settings = made.recipe.settings(77)
     assert (settings.objective.beta_local, settings.num_steps, settings.learning_rate) == (3.0, 77, 0.25)
+    assert settings.schedule == Schedule("cosine", 4)
 
 
 # --- the exact GP ---
@@ -117,7 +125,7 @@ def test_beta_local_and_steps_reach_the_training():
 
 def test_the_gp_interpolates_and_knows_where_it_does_not_know():
     x, y = observations()
-    predictive = fit_gp(x, y, toy._inputs(x), 200)
+    predictive = fit_exact_gp(x, y, toy._inputs(x), 200)
     assert predictive.loc.shape == (1, 1, 1, len(toy._inputs(x)), 1)
     assert float((predictive.mean[0, -20:] - y).abs().max()) < 0.1
     sigma = toy._mean_sigmas(predictive, x)
@@ -127,7 +135,7 @@ def test_the_gp_interpolates_and_knows_where_it_does_not_know():
 
 def test_the_gps_likelihood_has_grown():
     x, y = observations()
-    at_observed = [fit_gp(x, y, toy._inputs(x), steps) for steps in (0, 200)]
+    at_observed = [fit_exact_gp(x, y, toy._inputs(x), steps) for steps in (0, 200)]
     start, end = (
         GaussianPredictive(p.loc[..., -20:, :], p.scale[..., -20:, :]).log_prob(y[None]) for p in at_observed
     )
@@ -135,7 +143,7 @@ def test_the_gps_likelihood_has_grown():
 
 
 def test_without_gpytorch_the_gp_is_left_out_and_one_line_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(toy, "find_spec", lambda name: None)
+    monkeypatch.setattr(gp, "find_spec", lambda name: None)
     where = place(tmp_path)
     made = make_experiment(ToyExperiment, "smoke", models=("cnp", "np"), num_steps=2, num_seeds=1)
     run(made, where)

@@ -1,22 +1,20 @@
 """Ablations: other readings of the paper, each run once on the curves and on the Cart-Pole.
 
-Each row is DSVNP with the paper's sizes and one change; NP stands beside it. One change is no reading of this paper but
-what the code does that it builds on: a hidden layer between the mean over the context and the parameters of z_G.
+Each row is DSVNP with the paper's sizes and one change; NP stands next to it. One change is no reading of this paper:
+the code it builds on has a hidden layer between the mean over the context and the parameters of z_G.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from dsvnp.models import base_name
 from dsvnp.naming import lookup
 from dsvnp.paper.cartpole.experiment import CartPoleExperiment
-from dsvnp.paper.change import NO_CHANGE, Change
 from dsvnp.paper.curves.experiment import CurvesExperiment
 from dsvnp.paper.experiment import Experiment, UnitResult, Workplace
+from dsvnp.paper.label import Label
+from dsvnp.paper.recipe import NO_CHANGE, Change
 from dsvnp.plotting.figures import dots_figure
 
 VARIANTS = {
@@ -44,46 +42,36 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class AblationsExperiment(Experiment):
-    """Settings of the ablations.
-
-    Attributes:
-        datasets: "curves", "cartpole".
-        variants: which of `VARIANTS`.
-        curves: settings of the curves; the paper's architecture is used.
-        cartpole: settings of the Cart-Pole.
-    """
+    """Settings of the ablations."""
 
     name: ClassVar[str] = "ablations"
-    paper: ClassVar[dict[tuple[str, str, str, str], tuple[float, float]]] = {}  # the paper has none
     extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "datasets", "variants")
 
     models: tuple[str, ...] = ("np", "dsvnp")
-    datasets: tuple[str, ...] = ("curves", "cartpole")
-    variants: tuple[str, ...] = tuple(VARIANTS)
+    datasets: tuple[str, ...] = ("curves", "cartpole")  # "curves", "cartpole"
+    variants: tuple[str, ...] = tuple(VARIANTS)  # which of `VARIANTS`
+    # settings of the curves; the paper's architecture is used
     curves: CurvesExperiment = field(default_factory=CurvesExperiment)
-    cartpole: CartPoleExperiment = field(default_factory=CartPoleExperiment)
+    cartpole: CartPoleExperiment = field(default_factory=CartPoleExperiment)  # settings of the Cart-Pole
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
         """The experiments' own presets; the curves of the paper's for fewer steps, at a rate that falls."""
         curves, cartpole = CurvesExperiment.presets(), CartPoleExperiment.presets()
         brief: dict[str, Any] = {"learning_rate": 1e-3, "schedule": "cosine"}
-        return {
-            "smoke": cls("smoke", num_seeds=2, curves=curves["smoke"], cartpole=cartpole["smoke"]),
-            "quick": cls(
-                "quick",
-                curves=replace(curves["quick"], num_steps=2000, num_points=64, **brief),
-                cartpole=cartpole["quick"],
-            ),
-            "paper": cls(
-                "paper",
-                num_seeds=5,
-                curves=replace(curves["paper"], num_steps=100_000, **brief),
-                cartpole=cartpole["paper"],
-            ),
+        changes: dict[str, dict[str, Any]] = {
+            "smoke": {},
+            "quick": {"num_steps": 2000, "num_points": 64, **brief},
+            "paper": {"num_steps": 100_000, **brief},
         }
+        made = {}
+        for name, change in changes.items():
+            study = replace(curves[name], paper=replace(curves[name].paper, **change))
+            seeds = cartpole[name].num_seeds
+            made[name] = cls(name, num_seeds=seeds, curves=study, cartpole=cartpole[name])
+        return made
 
-    def labels(self) -> list[str]:
+    def labels(self) -> list[Label]:
         """Each variant on each data set, but those that change nothing there."""
         for name in self.datasets:
             lookup(name, SHOWN, "data set")
@@ -91,38 +79,38 @@ class AblationsExperiment(Experiment):
             lookup(name, VARIANTS, "variant")
         if (reason := self.missing(None)) is not None:
             raise ValueError(reason)
-        own = {"curves": self.curves.beta_local, "cartpole": self.cartpole.beta_local}
         return [
-            f"{name}@{dataset}"
+            label._replace(dataset=dataset)
             for dataset in self.datasets
-            for name in self._chosen()
-            if VARIANTS[name].objective.get("beta_local") != own[dataset]
+            for label in self._chosen()
+            if VARIANTS[str(label)].objective.get("beta_local") != self.study_of(dataset).paper.beta_local
         ]
 
-    def _chosen(self) -> list[str]:
+    def study_of(self, dataset: str) -> CurvesExperiment | CartPoleExperiment:
+        """The experiment of a data set."""
+        return self.curves if dataset == "curves" else self.cartpole
+
+    def _chosen(self) -> list[Label]:
         """Variants of the models that are asked for."""
-        return [name for name in self.variants if base_name(name) in self.models]
+        return [label for label in map(Label.parse, self.variants) if label.model in self.models]
 
     def missing(self, data_dir: Path | None) -> str | None:
         """It needs no data, but a model that is ablated."""
         if self._chosen():
             return None
-        known = ", ".join(dict.fromkeys(base_name(name) for name in self.variants))
+        known = ", ".join(dict.fromkeys(Label.parse(name).model for name in self.variants))
         return f"The ablations are of {known}; none of {', '.join(self.models)} is among them."
 
-    def run_unit(self, model: str, seeds: Sequence[int], place: Workplace) -> UnitResult:
+    def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Let the data set's experiment train and measure with the change."""
-        variant, _, dataset = model.partition("@")
-        study: CurvesExperiment | CartPoleExperiment = self.curves if dataset == "curves" else self.cartpole
-        # @ is not for file names
-        return study.ablate(f"{variant}-on-{dataset}", VARIANTS[variant], seeds, place)
+        return self.study_of(label.dataset).ablate(label, VARIANTS[label.row], seeds, place)
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
-        """NLL of each variant, a plot a data set."""
+        """NLL of each variant, one plot per data set."""
         panels = []
         for dataset, (title, split, axis) in SHOWN.items():
             values = {
-                unit.model.partition("@")[0]: m.values
+                unit.label.look: m.values
                 for unit in units
                 for m in unit.measurements
                 if (m.dataset, m.metric, m.split) == (dataset, "nll", split)

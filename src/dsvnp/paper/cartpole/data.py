@@ -3,10 +3,9 @@
 Axes: E environments, N trajectories of H steps; 5 inputs [x, θ, ẋ, θ̇, u], 4 outputs, the next state. Raw units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -28,12 +27,12 @@ class Transitions(NamedTuple):
     @classmethod
     def draw(
         cls, environments: Environments, num_trajectories: int, horizon: int, generator: torch.Generator
-    ) -> Transitions:
+    ) -> Self:
         """Simulate a random controller in each environment, on the generator's device."""
         mass_cart, friction = torch.tensor(environments, device=generator.device).unbind(-1)
         return cls(*simulate(CartPole(mass_cart, friction), num_trajectories, horizon, generator))
 
-    def split(self, share: float) -> tuple[Transitions, Transitions]:
+    def split(self, share: float) -> "tuple[Transitions, Transitions]":
         """Hold out the last `share` of each environment's trajectories, whole ones: what stays, what is held out."""
         kept = self.x.shape[1] - round(share * self.x.shape[1])
         if not 0 < kept < self.x.shape[1]:
@@ -41,8 +40,8 @@ class Transitions(NamedTuple):
                 f"a share of {share} of {self.x.shape[1]} trajectories leaves one part empty; "
                 "simulate more of them, or choose another share"
             )
-        return Transitions(self.x[:, :kept], self.y[:, :kept]), Transitions(
-            self.x[:, kept:], self.y[:, kept:]
+        return Transitions(*(part[:, :kept] for part in self)), Transitions(
+            *(part[:, kept:] for part in self)
         )
 
     def rows(self) -> tuple[Tensor, Tensor]:
@@ -60,7 +59,7 @@ class CartPoleTasks(TaskSource):
         num_points: transitions of a task.
         min_context: smallest context.
         max_context: largest context.
-        passes: passes that a pool holds: drawing it anew is no part of a captured step.
+        passes: passes that a pool holds: drawing it again is no part of a captured step.
     """
 
     def __init__(
@@ -107,39 +106,25 @@ class CartPoleTasks(TaskSource):
 
 
 def identification_task(data: Transitions, num_context: int, generator: torch.Generator) -> Task:
-    """One task an environment: `num_context` random transitions to identify it by, all of them as targets."""
+    """One task per environment: `num_context` random transitions to identify it by, all of them as targets."""
     x, y = data.rows()
     chosen = _choose(x, num_context, generator)
-    in_context = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(
-        1, chosen.squeeze(-1), True
-    )
-    return Task(
-        x_context=x.take_along_dim(chosen, 1),
-        y_context=y.take_along_dim(chosen, 1),
-        x_target=x,
-        mask_context=torch.ones(chosen.shape[:2], dtype=torch.bool, device=x.device),
-        mask_target=torch.ones_like(in_context),
-        y_target=y,
-        in_context=in_context,
-    )
+    flags = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(1, chosen.squeeze(-1), True)
+    task = Task.from_sets(x.take_along_dim(chosen, 1), y.take_along_dim(chosen, 1), x, y)
+    return replace(task, in_context=flags)
 
 
 def held_out_task(
     seen: Transitions, held_out: Transitions, num_context: int, generator: torch.Generator
 ) -> Task:
-    """One task an environment: the context from trajectories that may be seen, all held-out ones as targets."""
+    """One task per environment: the context from trajectories that may be seen, all held-out ones as targets."""
     x, y = seen.rows()
     chosen = _choose(x, num_context, generator)
     return Task.from_sets(x.take_along_dim(chosen, 1), y.take_along_dim(chosen, 1), *held_out.rows())
 
 
 def average_step(environments: Environments, x: Tensor) -> Tensor:
-    """The exact next state averaged over environments: the best guess of one who cannot tell them apart.
-
-    Args:
-        environments: those to average over.
-        x: inputs, [..., 5].
-    """
+    """The exact next state of inputs [..., 5] averaged over environments: the best guess without identification."""
     steps = [euler_step(CartPole(*pair), x[..., :4], x[..., 4]) for pair in environments]
     return torch.stack(steps).mean(0)
 

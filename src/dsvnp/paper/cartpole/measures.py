@@ -1,9 +1,7 @@
 """What is measured of a model of the Cart-Pole: Table 3, the effect of context, roll-outs; and the reference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -11,8 +9,9 @@ from dsvnp.metrics import Points, nll, point_nll, point_squared_error, squared_e
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.cartpole.data import Environments, Transitions, average_step, identification_task
 from dsvnp.paper.cartpole.physics import TEST_ENVIRONMENTS
-from dsvnp.paper.cartpole.rollouts import Scores, roll_out, roll_out_average, shown
+from dsvnp.paper.cartpole.rollouts import RolloutScores, roll_out, roll_out_average, shown_rollout
 from dsvnp.paper.experiment import Measurement
+from dsvnp.paper.measuring import DrawCounts, chunk_of, seeded_predict
 from dsvnp.predictive import GaussianPredictive, Predictive
 from dsvnp.task import Task
 
@@ -23,18 +22,13 @@ POINTS: tuple[Points, ...] = ("J", "P")
 STEPS = (1, 5, 10)  # after which roll-outs have a row in the results; figures show all
 
 
-class Unseen(NamedTuple):
-    """The 14 test environments, the same for every model.
+class UnseenCarts(NamedTuple):
+    """The 14 test environments, the same for every model."""
 
-    Attributes:
-        task: a context each, and all transitions as targets.
-        by_size: for each size of context, tasks with fewer targets; a smaller context is part of a larger one.
-        runs: trajectories to roll out.
-    """
-
-    task: Task
+    task: Task  # a context each, and all transitions as targets
+    # for each size of context, tasks with fewer targets; a smaller context is part of a larger one
     by_size: dict[int, list[Task]]
-    runs: Transitions
+    runs: Transitions  # trajectories to roll out
 
     @classmethod
     def draw(
@@ -44,41 +38,25 @@ class Unseen(NamedTuple):
         num_rollouts: int,
         num_contexts: int,
         generator: torch.Generator,
-    ) -> Unseen:
-        """Simulate the test environments.
-
-        Args:
-            num_trajectories: of each environment, to predict.
-            num_context: largest context.
-            num_rollouts: further trajectories of each, to roll out.
-            num_contexts: random contexts of each size.
-            generator: source of all randomness.
-        """
+    ) -> Self:
+        """Simulate trajectories to predict and others to roll out, with `num_contexts` random contexts of each size."""
         data = Transitions.draw(TEST_ENVIRONMENTS, num_trajectories, HORIZON, generator)
         task = identification_task(data, num_context, generator)
         runs = Transitions.draw(TEST_ENVIRONMENTS, num_rollouts, HORIZON, generator)
         few = Transitions(data.x[:, :40], data.y[:, :40])
-        by_size: dict[int, list[Task]] = {}
-        for size in (size for size in CONTEXT_SIZES if size <= num_context):
-            again = [
-                torch.Generator(generator.device).manual_seed(3_000_000 + i) for i in range(num_contexts)
-            ]
-            by_size[size] = [identification_task(few, size, each) for each in again]
-        return cls(task, by_size, runs)
+
+        def again(size: int) -> list[Task]:
+            seeds, fresh = range(3_000_000, 3_000_000 + num_contexts), torch.Generator(generator.device)
+            return [identification_task(few, size, fresh.manual_seed(seed)) for seed in seeds]
+
+        return cls(task, {size: again(size) for size in CONTEXT_SIZES if size <= num_context}, runs)
 
 
-def measure(
-    nets: Sequence[NeuralProcess], data: Unseen, draws: tuple[int, int], num_particles: int
+def measure_carts(
+    nets: Sequence[NeuralProcess], data: UnseenCarts, draws: DrawCounts, num_particles: int
 ) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
-    """Table 3's rows and those of the roll-outs, a value a net; and what the figures show.
-
-    Args:
-        nets: replicas of one model.
-        data: what to measure on.
-        draws: of z_G and of each z_* in prediction.
-        num_particles: particles of a roll-out.
-    """
-    predictions = [predict(net, data.task, draws) for net in nets]
+    """Table 3's rows and those of the roll-outs, one value per net; and what the figures show."""
+    predictions = [predict_carts(net, data.task, draws) for net in nets]
     rows = [
         _row(name, f"test-{points}", unit, (metric(p, data.task, points) for p in predictions))
         for name, unit, metric in (("nll", "nats/point", nll), ("mse", "raw", squared_error))
@@ -86,12 +64,11 @@ def measure(
     ]
     generator = torch.Generator(data.runs.x.device)
     particles = [roll_out(net, data.task, data.runs, num_particles, generator.manual_seed(0)) for net in nets]
-    scores = [Scores.of(each, data.runs.y) for each in particles]
+    scores = [RolloutScores.of(each, data.runs.y) for each in particles]
     for step in STEPS:
-        rows.append(_row("rollout-mse", f"step-{step}", "raw", (s.mse[step - 1] for s in scores)))
-        rows.append(
-            _row("rollout-coverage-90", f"step-{step}", "share", (s.coverage[step - 1] for s in scores))
-        )
+        mse, inside = zip(*((s.mse[step - 1], s.coverage[step - 1]) for s in scores), strict=True)
+        rows.append(_row("rollout-mse", f"step-{step}", "raw", mse))
+        rows.append(_row("rollout-coverage-90", f"step-{step}", "share", inside))
     curves = [by_context(net, data, draws) for net in nets]
     extras = {
         "environments": TEST_ENVIRONMENTS,
@@ -102,35 +79,35 @@ def measure(
         "rollout_steps": list(range(1, HORIZON + 1)),
         "rollout_mse": [s.mse.tolist() for s in scores],
         "rollout_coverage": [s.coverage.tolist() for s in scores],
-        "rollout": shown(particles[0], data.runs, SHOWN),
+        "rollout": shown_rollout(particles[0], data.runs, SHOWN),
     }
     return tuple(rows), extras
 
 
 def measure_oracle(
-    data: Unseen, environments: Environments, num_seeds: int
+    data: UnseenCarts, environments: Environments, num_seeds: int
 ) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
-    """The same of one who knows the mechanics exactly but averages over environments; it has an error only."""
+    """The same of a predictor that knows the mechanics exactly but averages over environments; it has an error only."""
     mean = average_step(environments, data.task.x_target)
     exact = GaussianPredictive(mean[None, None], torch.ones_like(mean))
     errors = {points: squared_error(exact, data.task, points) for points in POINTS}
     rows = [_row("mse", f"test-{points}", "raw", [error] * num_seeds) for points, error in errors.items()]
     path = roll_out_average(environments, data.runs)
-    mse = Scores.of(path[None], data.runs.y).mse
+    mse = RolloutScores.of(path[None], data.runs.y).mse
     rows += [_row("rollout-mse", f"step-{step}", "raw", [mse[step - 1]] * num_seeds) for step in STEPS]
     extras = {
         "mse": float(errors["P"]),
         "rollout_mse": mse.tolist(),
-        "rollout": shown(path[None], data.runs, SHOWN)["mean"],
+        "rollout": shown_rollout(path[None], data.runs, SHOWN)["mean"],
     }
     return tuple(rows), extras
 
 
-def by_context(net: NeuralProcess, data: Unseen, draws: tuple[int, int]) -> dict[str, list[float]]:
+def by_context(net: NeuralProcess, data: UnseenCarts, draws: DrawCounts) -> dict[str, list[float]]:
     """NLL and squared error outside the context for each size of context."""
     out: dict[str, list[float]] = {"nll": [], "mse": []}
     for tasks in data.by_size.values():
-        predictions = [(predict(net, task, draws), task) for task in tasks]
+        predictions = [(predict_carts(net, task, draws), task) for task in tasks]
         out["nll"].append(float(torch.cat([point_nll(p, task) for p, task in predictions]).mean()))
         out["mse"].append(float(torch.cat([point_squared_error(p, task) for p, task in predictions]).mean()))
     return out
@@ -143,11 +120,9 @@ def by_environment(predictive: Predictive, task: Task) -> dict[str, list[float]]
     return {"nll": (-predictive.log_prob(task.y_target).mean(1)).tolist(), "mse": error.tolist()}
 
 
-def predict(net: NeuralProcess, task: Task, draws: tuple[int, int]) -> Predictive:
+def predict_carts(net: NeuralProcess, task: Task, draws: DrawCounts) -> Predictive:
     """Predict with draws that are the same for each call, in parts that fit into a few hundred megabytes."""
-    generator = torch.Generator(task.x_target.device).manual_seed(0)
-    chunk = max(1, 100_000 // (draws[0] * draws[1]))
-    return net.predict(task, *draws, generator=generator, validate=False, chunk=chunk)
+    return seeded_predict(net, task, draws, chunk_of(draws, 100_000))
 
 
 def _row(metric: str, split: str, unit: str, values: Iterable[torch.Tensor]) -> Measurement:

@@ -1,4 +1,4 @@
-"""The mechanics of the Cart-Pole experiment (Sec. 4.2, App. E.2), two integrators and random roll-outs.
+"""The mechanics of the Cart-Pole experiment (Sec. 4.2, App. E.2), and random roll-outs.
 
 A cart of mass M slides on a rail with viscous friction b and carries a uniform rod of mass m and length l,
 hinged at one end: not a point mass at the tip. The state is [x, θ, ẋ, θ̇]; θ = 0 hangs straight down, and the
@@ -41,30 +41,17 @@ class CartPole:
     """One cart-pole, or a batch of them where a parameter is a tensor.
 
     All environments of the paper at once: `CartPole(*torch.tensor(ENVIRONMENTS).unbind(-1))`.
-
-    Attributes:
-        mass_cart: M in kg.
-        friction: b in N s/m, between cart and rail.
-        mass_pole: m in kg.
-        length: l in m, from the hinge to the tip.
-        gravity: g in m/s².
     """
 
-    mass_cart: Tensor | float
-    friction: Tensor | float
-    mass_pole: float = 0.5
-    length: float = 0.6
-    gravity: float = 9.82
+    mass_cart: Tensor | float  # M in kg
+    friction: Tensor | float  # b in N s/m, between cart and rail
+    mass_pole: float = 0.5  # m in kg
+    length: float = 0.6  # l in m, from the hinge to the tip
+    gravity: float = 9.82  # g in m/s²
 
 
 def derivative(system: CartPole, state: Tensor, force: Tensor | float) -> Tensor:
-    """Returns d/dt [x, θ, ẋ, θ̇] under a force.
-
-    Args:
-        system: Parameters are floats or `[...]`.
-        state: `[..., 4]`.
-        force: u in N, `[...]`.
-    """
+    """Return d/dt [x, θ, ẋ, θ̇] of states `[..., 4]` under a force u `[...]` in N."""
     _, theta, x_dot, theta_dot = _unpack(state)
     sin, cos = theta.sin(), theta.cos()
     m, length, g = system.mass_pole, system.length, system.gravity
@@ -79,25 +66,13 @@ def derivative(system: CartPole, state: Tensor, force: Tensor | float) -> Tensor
     return torch.stack([*velocities, x_ddot, theta_ddot], dim=-1)
 
 
-def energy(system: CartPole, state: Tensor) -> Tensor:
-    """Returns T + V in J, `[...]`; zero for a rod that hangs at rest, and dE/dt = (u − b ẋ) ẋ."""
-    _, theta, x_dot, theta_dot = _unpack(state)
-    m, length = system.mass_pole, system.length
-    cart = 0.5 * (system.mass_cart + m) * x_dot**2
-    coupling = 0.5 * m * length * x_dot * theta_dot * theta.cos()
-    rod = m * length**2 * theta_dot**2 / 6
-    # 1 − cos θ = 2 sin²(θ/2) keeps its digits near θ = 0
-    potential = m * system.gravity * length * (theta / 2).sin() ** 2
-    return cart + coupling + rod + potential
-
-
 def euler_step(system: CartPole, state: Tensor, force: Tensor | float, dt: float = 0.1) -> Tensor:
-    """Returns the state after one explicit Euler step, the transition of the experiment."""
+    """Return the state after one explicit Euler step, the transition of the experiment."""
     return state + dt * derivative(system, state, force)
 
 
 def rk4_step(system: CartPole, state: Tensor, force: Tensor | float, dt: float = 0.1) -> Tensor:
-    """Returns the state after one classical Runge-Kutta step, the force held: the reference for Euler."""
+    """The state after one classical Runge-Kutta step, the force held: what Euler's step approximates."""
     k1 = derivative(system, state, force)
     k2 = derivative(system, state + dt / 2 * k1, force)
     k3 = derivative(system, state + dt / 2 * k2, force)
@@ -106,13 +81,7 @@ def rk4_step(system: CartPole, state: Tensor, force: Tensor | float, dt: float =
 
 
 def rollout(system: CartPole, start: Tensor, forces: Tensor, dt: float = 0.1) -> tuple[Tensor, Tensor]:
-    """Runs Euler steps from given starts under given forces.
-
-    Args:
-        system: Parameters are floats or `[...]`.
-        start: `[..., 4]`.
-        forces: One a step, `[..., H]`.
-        dt: Seconds a step.
+    """Run Euler steps from starts `[..., 4]` under forces `[..., H]`.
 
     Returns:
         Inputs `[..., H, 5]` and next states `[..., H, 4]`; each input's row leads to its next state's.
@@ -136,19 +105,10 @@ def simulate(
     max_force: float = 10.0,
     dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Samples transitions under a random controller, from every system of a batch at once.
+    """Sample N trajectories of H steps under a random controller, from every system of a batch at once.
 
-    Starts are N(0, start_std²) in each coordinate; each step's force is uniform in ±max_force.
-
-    Args:
-        system: Batch shape `[...]`; it is moved to the generator's device.
-        num_trajectories: N, for each system.
-        horizon: H, steps a trajectory.
-        generator: Source of all randomness; the result lies on its device.
-        dt: Seconds a step.
-        start_std: Standard deviation of the first state.
-        max_force: Largest force in N.
-        dtype: Of the result; that of `system` where it holds tensors, else torch's default.
+    Starts are N(0, start_std²) in each coordinate; each step's force is uniform in ±max_force, in N. The result lies on
+    the generator's device, in the type of the system's parameters unless `dtype` is given.
 
     Returns:
         Inputs `[..., N, H, 5]` and next states `[..., N, H, 4]`.

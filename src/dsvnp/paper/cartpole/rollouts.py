@@ -1,12 +1,10 @@
-"""Roll-outs of a learned Cart-Pole: particles that go on from their own predictions, and how far to trust them.
+"""Roll-outs of a learned Cart-Pole: particles that continue from their own predictions, and how far to trust them.
 
 Axes: P particles, E environments, M roll-outs of H steps each; 4 states [x, θ, ẋ, θ̇].
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -21,18 +19,11 @@ LEVEL = 0.9  # of the intervals that are drawn and whose coverage is counted
 def roll_out(
     net: NeuralProcess, seen: Task, runs: Transitions, num_particles: int, generator: torch.Generator
 ) -> Tensor:
-    """Predict whole trajectories from their first state and their forces, [P, E, M, H, 4].
+    """Predict trajectories from their first state and forces, and one context per environment, [P, E, M, H, 4].
 
     A particle believes in one system: it keeps its draw of z_G for all steps, of all its roll-outs in one environment,
-    and draws z_* and the observation noise anew at each. Particles are put on the axis of tasks, each with a copy of
-    the context, so that one draw of z_G belongs to each and no particle is decoded under the draw of another.
-
-    Args:
-        net: a trained model.
-        seen: a task an environment; its context is what the model may identify the environment by.
-        runs: trajectories to predict; of their states only the first is looked at.
-        num_particles: P.
-        generator: source of all noise.
+    and draws z_* and the observation noise afresh at each. Particles are put on the axis of tasks, each with a copy of
+    the context: one draw of z_G belongs to each, and no particle is decoded under the draw of another.
     """
     count = len(runs.x)
     x_context = seen.x_context.repeat(num_particles, 1, 1)  # [P·E, C, 5]
@@ -52,7 +43,7 @@ def roll_out(
 
 
 def roll_out_average(environments: Environments, runs: Transitions) -> Tensor:
-    """The same by one who knows the mechanics but averages over environments, [E, M, H, 4]."""
+    """The same by a predictor that knows the mechanics but averages over environments, [E, M, H, 4]."""
     state, path = runs.x[:, :, 0, :4], []
     for force in runs.x[..., 4:].unbind(2):
         state = average_step(environments, torch.cat([state, force], dim=-1))
@@ -60,14 +51,14 @@ def roll_out_average(environments: Environments, runs: Transitions) -> Tensor:
     return torch.stack(path, dim=2)
 
 
-class Scores(NamedTuple):
+class RolloutScores(NamedTuple):
     """How good roll-outs are after each step, [H]: squared error of the particles' mean, and their coverage."""
 
     mse: Tensor
     coverage: Tensor
 
     @classmethod
-    def of(cls, particles: Tensor, truth: Tensor) -> Scores:
+    def of(cls, particles: Tensor, truth: Tensor) -> Self:
         """Score particles [P, E, M, H, 4] against what happened, [E, M, H, 4], averaged over all but H."""
         low, high = band(particles)
         inside = ((low <= truth) & (truth <= high)).to(truth.dtype)
@@ -80,7 +71,7 @@ def band(particles: Tensor) -> tuple[Tensor, Tensor]:
     return particles.quantile(tail, dim=0), particles.quantile(1 - tail, dim=0)
 
 
-def shown(particles: Tensor, runs: Transitions, environment: int) -> dict[str, Sequence[Any]]:
+def shown_rollout(particles: Tensor, runs: Transitions, environment: int) -> dict[str, Sequence[Any]]:
     """The first roll-out of one environment as a figure shows it, from its start on, [H + 1, 4] each."""
     start = runs.x[environment, 0, :1, :4]
     low, high = band(particles[:, environment, 0])

@@ -1,9 +1,7 @@
 """What is measured of a model of curves: Tables 2 and A.1, the effect of context, calibration, and what it draws."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -11,6 +9,7 @@ from torch import Tensor
 from dsvnp.metrics import Points, pit, pit_coverage, point_nll, point_squared_error
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.experiment import Measurement
+from dsvnp.paper.measuring import seeded_predict
 from dsvnp.plotting.figures import Panel
 from dsvnp.predictive import Predictive
 from dsvnp.sources.curves import curve_tasks, draw_curves
@@ -22,30 +21,18 @@ CONTEXT_SIZES = (1, 2, 3, 5, 8, 12, 20, 30, 40, 50)
 POINTS: tuple[Points, ...] = ("J", "P")
 
 
-class Unseen(NamedTuple):
-    """Functions that no model learns from, the same for every model.
+class UnseenCurves(NamedTuple):
+    """Functions that no model learns from, the same for every model."""
 
-    Attributes:
-        splits: tasks of "inter" and "extra", and with "-max" those whose context is exactly the largest.
-        by_size: interpolation with contexts of exactly each size.
-    """
-
+    # tasks of "inter" and "extra", and with "-max" those whose context is exactly the largest
     splits: dict[str, list[Task]]
-    by_size: dict[int, list[Task]]
+    by_size: dict[int, list[Task]]  # interpolation with contexts of exactly each size
 
     @classmethod
     def draw(
         cls, num_tests: int, num_points: int, max_context: int, extra_context: int, device: torch.device
-    ) -> Unseen:
-        """Draw functions.
-
-        Args:
-            num_tests: functions of each split.
-            num_points: points of each function.
-            max_context: largest context in interpolation.
-            extra_context: largest context in extrapolation.
-            device: where.
-        """
+    ) -> Self:
+        """Draw `num_tests` functions for each split, with the largest contexts inside and outside the interval."""
 
         def tasks(
             seed: int, number: int, sizes: tuple[int, int], interval: tuple[float, float]
@@ -64,8 +51,10 @@ class Unseen(NamedTuple):
         return cls(splits, {size: tasks(2_000_000, few, (size, size), INSIDE) for size in sizes})
 
 
-def measure(nets: Sequence[NeuralProcess], data: Unseen, num_global: int) -> tuple[Measurement, ...]:
-    """The tables' rows, a value a net.
+def measure_curves(
+    nets: Sequence[NeuralProcess], data: UnseenCurves, num_global: int
+) -> tuple[Measurement, ...]:
+    """The tables' rows, one value per net.
 
     Over all points (J) and outside the context (P): the NLL's mean over points, its median over functions (far outside
     the interval of training, one function can outweigh all others), and outside the context the squared error.
@@ -74,7 +63,7 @@ def measure(nets: Sequence[NeuralProcess], data: Unseen, num_global: int) -> tup
     for split, tasks in data.splits.items():
         part, _, suffix = split.partition("-")
         for net in nets:
-            predictions = [(predict(net, task, num_global), task) for task in tasks]
+            predictions = [(seeded_predict(net, task, (num_global, 1)), task) for task in tasks]
             for points in POINTS:
                 name = "-".join(filter(None, [part, points, suffix]))
                 of_each = torch.cat([_by_function(p, task, points) for p, task in predictions])
@@ -94,28 +83,23 @@ def _by_function(predictive: Predictive, task: Task, points: Points) -> Tensor:
     return values.sum(-1) / counted.sum(-1)
 
 
-def extras(nets: Sequence[NeuralProcess], data: Unseen, num_global: int) -> dict[str, Any]:
-    """NLL outside the context for each size of context, and coverage of central intervals: a list a net."""
+def curve_extras(nets: Sequence[NeuralProcess], data: UnseenCurves, num_global: int) -> dict[str, Any]:
+    """NLL outside the context for each size of context, and coverage of central intervals: one list per net."""
+
+    def outside(score: Callable[..., Tensor], net: NeuralProcess, tasks: Sequence[Task]) -> Tensor:
+        return torch.cat([score(seeded_predict(net, t, (num_global, 1)), t, "P") for t in tasks])
+
     return {
         "context_sizes": list(data.by_size),
         "nll_by_context": [
-            [
-                float(torch.cat([point_nll(predict(net, t, num_global), t, "P") for t in tasks]).mean())
-                for tasks in data.by_size.values()
-            ]
-            for net in nets
+            [float(outside(point_nll, net, tasks).mean()) for tasks in data.by_size.values()] for net in nets
         ],
         "levels": LEVELS,
-        "coverage": [_coverage(net, data.splits["inter"], num_global) for net in nets],
+        "coverage": [pit_coverage(outside(pit, net, data.splits["inter"]), LEVELS).tolist() for net in nets],
     }
 
 
-def _coverage(net: NeuralProcess, tasks: Sequence[Task], num_global: int) -> list[float]:
-    """Share of points outside the context inside central intervals of each level."""
-    return pit_coverage(torch.cat([pit(predict(net, t, num_global), t, "P") for t in tasks]), LEVELS).tolist()
-
-
-def panels(net: NeuralProcess, num_global: int, device: torch.device) -> dict[str, Any]:
+def curve_panels(net: NeuralProcess, num_global: int, device: torch.device) -> dict[str, Any]:
     """One function inside the interval of training and one beyond it, the same for every model."""
     shown = {}
     for title, interval, num_context in (("interpolation", INSIDE, 15), ("extrapolation", OUTSIDE, 30)):
@@ -125,12 +109,8 @@ def panels(net: NeuralProcess, num_global: int, device: torch.device) -> dict[st
         x = torch.cat([grid, places])[None, :, None]
         y = draw_curves(x, generator)
         task = Task.from_sets(x[:, 200:], y[:, 200:], x[:, :200]).to(device)
-        panel = Panel.of(grid, y[0, :200, 0], places, y[0, 200:, 0], predict(net, task, num_global))
+        panel = Panel.of(
+            grid, y[0, :200, 0], places, y[0, 200:, 0], seeded_predict(net, task, (num_global, 1))
+        )
         shown[title] = panel.to_lists()
     return shown
-
-
-def predict(net: NeuralProcess, task: Task, num_global: int) -> Predictive:
-    """Predict with draws that are the same for each call."""
-    generator = torch.Generator(task.x_target.device).manual_seed(0)
-    return net.predict(task, num_global, generator=generator, validate=False)

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
+from dsvnp.naming import lookup
 from dsvnp.paper.datasets.locate import DECOMPRESS, DataFile, data_dir, find_data_file, open_data_file
 from dsvnp.paper.datasets.readers import (
     Bytes,
@@ -26,52 +26,8 @@ from dsvnp.paper.datasets.readers import (
 # ---- files
 
 # As `sha256sum` prints them, but for md5 (the sums published for CIFAR-10 and SVHN) and git blob ids.
-_SUMS = {
-    path: checksum
-    for checksum, path in (
-        line.split()
-        for line in """\
-git:687b7aaa5faf5a9c67fc6655fd59fd8b4539ad55  sarcos/sarcos_inv.mat
-161a59b5c3b4f4b404584323f181607b2acbe620eb134dc720760dc3f38f5cec  sarcos/sarcos_inv_test.mat
-7d896c75e7e51107dceff5cd5dd2a67c35e93d5b9468262bfdf816462a13dc7c  sarcos/sarcos_inv_partial_rows_a.csv
-e04de668b14ca0466c2a26b6b7734b59ae4336cbe4998828c1f8592d668adcf0  sarcos/sarcos_inv_partial_rows_b.csv
-4a0906b4a51bf52c986790ddaf261ba51faa3da9cffe823badabd88d38d252fe  water-quality/wq.arff
-2261a94bff5cfb617dbd2e7fd2c17d15d45135103a081917d1358c2ad13a4bd2  scm20d/scm20d.arff
-440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609  mnist/train-images-idx3-ubyte.gz
-ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db  mnist/train-images-idx3-ubyte
-3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c  mnist/train-labels-idx1-ubyte.gz
-65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5  mnist/train-labels-idx1-ubyte
-8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6  mnist/t10k-images-idx3-ubyte.gz
-0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7  mnist/t10k-images-idx3-ubyte
-f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6  mnist/t10k-labels-idx1-ubyte.gz
-ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2  mnist/t10k-labels-idx1-ubyte
-346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073  fashion-mnist/t10k-images-idx3-ubyte.gz
-5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b  fashion-mnist/t10k-images-idx3-ubyte
-67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5  fashion-mnist/t10k-labels-idx1-ubyte.gz
-0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34  fashion-mnist/t10k-labels-idx1-ubyte
-edd7a857845ad6bb1d0ba43fe7e794d164fe2dce499a1694695a792adfac43c5  kmnist/t10k-images-idx3-ubyte.gz
-76fbd229ce87db80dd281af5e6670de4ad0e42fb30a7bd643972994c47c1f42e  kmnist/t10k-images-idx3-ubyte
-20bb9a0ef54c7db3efc55a92eef5582c109615df22683c380526788f98e42a1c  kmnist/t10k-labels-idx1-ubyte.gz
-a11dc742be8e781a40a92f53d6a4957e7b7d36df2faa097659131ebfd8fd60c6  kmnist/t10k-labels-idx1-ubyte
-06e460f1ce2c2e2efcbaeffd85b204dbeb4ec46913e6e7fd57d290a9233a1f1b  cifar10/data_batch_1.bin.xz
-955756180147ee5e0369b932a5eb37df5857eeee6ad265bb8fe0a7fd34f201e7  cifar10/data_batch_2.bin.xz
-7f32353e46906f19dc6e95c2a609bfb799e61b520ebe4ccf26d26054adb1c1d8  cifar10/data_batch_3.bin.xz
-dc8fc84440455b44ac7426e8d7808fad85a3fa9e478621987c664c66051426ee  cifar10/data_batch_4.bin.xz
-a652fdc42ffbcd2f6f1932e7beea5efe55828a0988a695255be630991d7bff1b  cifar10/data_batch_5.bin.xz
-f929019d55d570963b691debf645d728f7cffd3461049f58ccb3e255d073b3d3  cifar10/test_batch.bin.xz
-md5:5dd7e06a14cb22eb9f671a540d1b7c25  cifar10/data_batch_1.bin
-md5:5ea93a67294ea407fff1d09f752e9692  cifar10/data_batch_2.bin
-md5:942cd6a4bcdd0dd3c604fbe906cb4421  cifar10/data_batch_3.bin
-md5:ae636b3ba5c66a11e91e8cb52e771fcb  cifar10/data_batch_4.bin
-md5:53f37980c15c3d472c316c40844f3f0d  cifar10/data_batch_5.bin
-md5:803d5f7f4d78ea53de84dbe85f74fb6d  cifar10/test_batch.bin
-md5:eb5a983be6a315427106f1b164d9cef3  svhn/test_32x32.mat
-4902f87f6394eed8b6b0e34b61e6113cf61dacd664857ad0491a058439831c08  svhn/svhn_test_first10000_images.npy.xz
-db9515ce5e81f67210c2105de79eb7d7fa44399628050e4033006810c07d71c3  svhn/svhn_test_first10000_images.npy
-f56671d4022f82d6c9d3d8b11b6eecf35009eb09bc53066eb9c05bfa67489187  svhn/svhn_test_first10000_labels.npy
-""".splitlines()
-    )
-}
+_LINES = files("dsvnp.paper.datasets").joinpath("checksums.txt").read_text(encoding="utf-8").splitlines()
+_SUMS = {path: checksum for checksum, path in map(str.split, _LINES)}
 
 
 def _file(path: str, origin: str) -> DataFile:
@@ -98,7 +54,7 @@ SARCOS_TRAIN = _file("sarcos/sarcos_inv.mat", _GPML)
 SARCOS_TEST = _file("sarcos/sarcos_inv_test.mat", _GPML)
 SVHN_TEST = _file("svhn/test_32x32.mat", _NETZER)
 # Where a whole file is not at hand, an excerpt stands in: 4044 rows of SARCOS' training file, and the first
-# 10,000 digits of SVHN's test file, cut anew from the full-number images.
+# 10,000 digits of SVHN's test file, cut again from the full-number images.
 SARCOS_EXCERPT = tuple(
     _file(f"sarcos/sarcos_inv_partial_rows_{piece}.csv", f"{_GPML} (as sarcos_inv.mat, which replaces this)")
     for piece in "ab"
@@ -123,38 +79,23 @@ CIFAR10_TEST = (_file("cifar10/test_batch.bin", _KRIZHEVSKY),)
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """A multi-output regression data set.
+class DataTable:
+    """A multi-output regression data set."""
 
-    Attributes:
-        name: The data set's name.
-        x: Inputs [N, Dx].
-        y: Outputs [N, Dy].
-        x_names: The inputs' names.
-        y_names: The outputs' names.
-        note: How many of the published rows these are, to stand beside every result.
-    """
-
-    name: str
-    x: Matrix
-    y: Matrix
-    x_names: tuple[str, ...]
-    y_names: tuple[str, ...]
-    note: str
+    name: str  # The data set's name
+    x: Matrix  # Inputs [N, Dx]
+    y: Matrix  # Outputs [N, Dy]
+    x_names: tuple[str, ...]  # The inputs' names
+    y_names: tuple[str, ...]  # The outputs' names
+    note: str  # How many of the published rows these are, to stand beside every result
 
 
-def load_table(name: str, directory: str | Path | None, *, verify: bool = True) -> Table:
-    """Loads a regression data set by its name in `TABLES`.
-
-    Args:
-        name: `sarcos`, `water-quality` (or `wq`) or `scm20d`.
-        directory: The data directory; None reads the variable `DSVNP_DATA`.
-        verify: False accepts files whose checksum differs from the published one.
-    """
-    return _look_up("table", name, TABLES)(data_dir(directory), verify)
+def load_table(name: str, directory: str | Path | None, *, verify: bool = True) -> DataTable:
+    """Load a regression data set by its name in `TABLES`; None reads the directory in the variable `DSVNP_DATA`."""
+    return lookup(name, TABLES, "table")(data_dir(directory), verify)
 
 
-def _load_sarcos(directory: Path, verify: bool) -> Table:
+def _load_sarcos(directory: Path, verify: bool) -> DataTable:
     read = partial(open_data_file, directory, verify=verify)
     if _use_excerpt(directory, SARCOS_TRAIN, SARCOS_EXCERPT):
         train = [read_csv_matrix(read(file).decode())[1] for file in SARCOS_EXCERPT]
@@ -165,7 +106,7 @@ def _load_sarcos(directory: Path, verify: bool) -> Table:
     # Nearly all of the published test rows are training rows too: drop repeats, or a random split leaks.
     _, first = np.unique(rows, axis=0, return_index=True)
     rows = rows[np.sort(first)]
-    return Table(
+    return DataTable(
         name="sarcos",
         x=rows[:, :21].copy(),
         y=rows[:, 21:].copy(),
@@ -175,9 +116,11 @@ def _load_sarcos(directory: Path, verify: bool) -> Table:
     )
 
 
-def _load_arff(name: str, file: DataFile, dim_x: int, published: int, directory: Path, verify: bool) -> Table:
+def _load_arff(
+    name: str, file: DataFile, dim_x: int, published: int, directory: Path, verify: bool
+) -> DataTable:
     names, rows = read_arff(open_data_file(directory, file, verify=verify).decode())
-    return Table(
+    return DataTable(
         name=name,
         x=rows[:, :dim_x].copy(),
         y=rows[:, dim_x:].copy(),
@@ -188,7 +131,7 @@ def _load_arff(name: str, file: DataFile, dim_x: int, published: int, directory:
 
 
 _load_water_quality = partial(_load_arff, "water-quality", WATER_QUALITY, 16, 1060)
-TABLES: Mapping[str, Callable[[Path, bool], Table]] = {
+TABLES: Mapping[str, Callable[[Path, bool], DataTable]] = {
     "sarcos": _load_sarcos,
     "water-quality": _load_water_quality,
     "wq": _load_water_quality,
@@ -200,32 +143,18 @@ TABLES: Mapping[str, Callable[[Path, bool], Table]] = {
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """A set of labelled images.
+    """A set of labelled images."""
 
-    Attributes:
-        name: The data set's name.
-        images: [N, C, H, W], 0 to 255.
-        labels: [N], indices into `class_names`.
-        class_names: What the labels stand for.
-    """
-
-    name: str
-    images: Bytes
-    labels: Bytes
-    class_names: tuple[str, ...]
+    name: str  # The data set's name
+    images: Bytes  # [N, C, H, W], 0 to 255
+    labels: Bytes  # [N], indices into `class_names`
+    class_names: tuple[str, ...]  # What the labels stand for
 
 
 def load_images(name: str, directory: str | Path | None, part: str, *, verify: bool = True) -> ImageSet:
-    """Loads one part of an image data set by its name in `IMAGES`.
-
-    Args:
-        name: `mnist`, `fashion-mnist`, `kmnist`, `cifar10` or `svhn`.
-        directory: The data directory; None reads the variable `DSVNP_DATA`.
-        part: `train` (mnist and cifar10 only) or `test`.
-        verify: False accepts files whose checksum differs from the published one.
-    """
-    class_names, parts = _look_up("image set", name, IMAGES)
-    images, labels = _look_up(f"part of {name}", part, parts)(data_dir(directory), verify)
+    """Load the part `train` or `test` of an image set in `IMAGES`; see `load_table` for the directory."""
+    class_names, parts = lookup(name, IMAGES, "image set")
+    images, labels = lookup(part, parts, f"part of {name}")(data_dir(directory), verify)
     if len(images) != len(labels):
         raise ValueError(
             f"{name}: expected one label per image, got {len(labels)} labels for {len(images)} images; "
@@ -282,16 +211,6 @@ IMAGES: Mapping[str, tuple[tuple[str, ...], Mapping[str, _ImageLoader]]] = {
 }
 
 # ---- both
-
-_Entry = TypeVar("_Entry")
-
-
-def _look_up(kind: str, name: str, entries: Mapping[str, _Entry]) -> _Entry:
-    if name in entries:
-        return entries[name]
-    close = get_close_matches(name.lower(), entries, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"unknown {kind}: expected one of {', '.join(entries)}, got {name!r}{hint}")
 
 
 def _use_excerpt(directory: Path, whole: DataFile, excerpt: tuple[DataFile, ...]) -> bool:

@@ -66,16 +66,11 @@ def find_data_file(directory: Path, spec: DataFile) -> Path | None:
 
 
 def open_data_file(directory: Path, spec: DataFile, *, verify: bool = True) -> bytes:
-    """Reads a file's decompressed content and checks that it is what was published.
-
-    Args:
-        directory: The data directory, see `data_dir`.
-        spec: The file wanted.
-        verify: False accepts a file that was altered knowingly.
+    """Read a file's decompressed content and check that it is what was published.
 
     Raises:
         MissingDataError: No variant of the file is there.
-        ChecksumError: The file is damaged, or differs from the published one.
+        ChecksumError: The file is damaged, or differs from the published one, which verify=False accepts.
     """
     path = find_data_file(directory, spec)
     if path is None:

@@ -45,11 +45,7 @@ def read_idx(data: bytes) -> npt.NDArray[np.generic]:
 
 
 def read_cifar10_batch(data: bytes) -> tuple[Bytes, Bytes]:
-    """Reads a batch of CIFAR-10's binary version.
-
-    Returns:
-        Images [N, 3, 32, 32] and labels [N].
-    """
+    """Read a batch of CIFAR-10's binary version: images [N, 3, 32, 32] and labels [N]."""
     if not data or len(data) % _CIFAR_ROW:
         raise ValueError(
             f"expected a multiple of {_CIFAR_ROW} bytes (a label and 3 x 32 x 32 pixels), got {len(data)}; "
@@ -65,20 +61,12 @@ def read_cifar10_batch(data: bytes) -> tuple[Bytes, Bytes]:
 
 
 def read_svhn_mat(data: bytes) -> tuple[Bytes, Bytes]:
-    """Reads SVHN's cropped digits as published: `X` [32, 32, 3, N], and `y` [N, 1] in which 10 means 0.
-
-    Returns:
-        Images [N, 3, 32, 32] and labels [N].
-    """
+    """Read SVHN as published, `X` [32, 32, 3, N] and `y` [N, 1], where 10 is 0: images [N, 3, 32, 32], labels [N]."""
     return _svhn(np.moveaxis(read_mat(data, "X"), -1, 0), read_mat(data, "y"))
 
 
 def read_svhn_npy(images: bytes, labels: bytes) -> tuple[Bytes, Bytes]:
-    """Reads SVHN's cropped digits from two `.npy` files: images [N, 32, 32, 3] and labels [N].
-
-    Returns:
-        Images [N, 3, 32, 32] and labels [N].
-    """
+    """Read SVHN from two `.npy` files, images [N, 32, 32, 3] and labels [N]: images [N, 3, 32, 32] and labels [N]."""
     return _svhn(*(np.load(io.BytesIO(data), allow_pickle=False) for data in (images, labels)))
 
 
@@ -113,12 +101,9 @@ def read_csv_matrix(text: str) -> tuple[list[str], Matrix]:
 # Why not scipy.io.arff: it gives a structured array in which {0,1} attributes are byte strings, and its
 # errors name neither line nor attribute (a short row is a bare IndexError).
 def read_arff(text: str) -> tuple[list[str], Matrix]:
-    """Reads a dense, numeric ARFF table, in which `?` is NaN.
+    """Read a dense, numeric ARFF table, in which `?` is NaN: the attributes' names, and the values [N, len(names)].
 
     Attributes are numeric, real, integer or nominal with numbers for values, such as {0,1}.
-
-    Returns:
-        The attributes' names, and the values [N, len(names)].
     """
     names: list[str] = []
     lines = enumerate(text.splitlines(), start=1)

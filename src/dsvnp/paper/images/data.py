@@ -1,7 +1,6 @@
 """What the image experiment learns from and is judged on: all sets of a domain, on the device (PROTOCOLS §5)."""
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -19,23 +18,15 @@ BLOCKS = 4  # along each side of a shuffled image
 
 
 class Domain(NamedTuple):
-    """What belongs to a set of images that models are trained on.
+    """What belongs to a set of images that models are trained on."""
 
-    Attributes:
-        embedding: "lenet" or "vgg".
-        image: channels, height, width.
-        dim_lat: size of representations and latents (App. E).
-        dropout: rate of MC-Dropout (App. E).
-        standardised: whether images have mean 0 and standard deviation 1 in each channel, or lie in [0, 1].
-        others: image sets that are out of distribution.
-    """
-
-    embedding: str
-    image: tuple[int, int, int]
-    dim_lat: int
-    dropout: float
+    embedding: str  # "lenet" or "vgg"
+    image: tuple[int, int, int]  # channels, height, width
+    dim_lat: int  # size of representations and latents (App. E)
+    dropout: float  # rate of MC-Dropout (App. E)
+    # whether images have mean 0 and standard deviation 1 in each channel, or lie in [0, 1]
     standardised: bool
-    others: tuple[str, ...]
+    others: tuple[str, ...]  # image sets that are out of distribution
 
 
 DOMAINS = {
@@ -44,23 +35,17 @@ DOMAINS = {
 }
 
 
-class Portions(NamedTuple):
-    """How much of each set is used, and for what.
+@dataclass(frozen=True)
+class ImagePortions:
+    """How much of each set is used, and for what."""
 
-    Attributes:
-        judged_on: "test" for the test images, the other image sets and noise; "held-out" for training images that are
-            not learned from, the same shuffled, and noise: what settings are chosen on.
-        num_train: images learned from; None for all that are not held out.
-        num_held_out: training images that are held out, if they are judged on.
-        num_test: images of each set that is judged on, at most.
-        num_context: images of a context.
-    """
-
+    # "test" for the test images, the other image sets and noise; "held-out" for training images that are not learned
+    # from, the same shuffled, and noise: what settings are chosen on
     judged_on: str = "test"
-    num_train: int | None = None
-    num_held_out: int = 5000
-    num_test: int = 10_000
-    num_context: int = 100
+    num_train: int | None = None  # images learned from; None for all that are not held out
+    num_held_out: int = 5000  # training images that are held out, if they are judged on
+    num_test: int = 10_000  # images of each set that is judged on, at most
+    num_context: int = 100  # images of a context
 
     @property
     def held_out(self) -> bool:
@@ -76,43 +61,24 @@ class Context(NamedTuple):
 
 
 class Sets(NamedTuple):
-    """A domain on the device.
+    """A domain on the device."""
 
-    Attributes:
-        images: what models learn from, bytes [N, channels, height, width].
-        labels: their classes, [N].
-        mean: what is taken off each channel, [channels].
-        std: what each channel is divided by, [channels].
-        context: images of the training part, for prediction.
-        x: what models are judged on, by name: numbers [N, pixels]; the domain's own images first.
-        y: classes of the domain's own, [N].
-        shown: the bytes of those sets that are images.
-        class_names: what the classes stand for.
-    """
-
-    images: Tensor
-    labels: Tensor
-    mean: Tensor
-    std: Tensor
-    context: Context
+    images: Tensor  # what models learn from, bytes [N, channels, height, width]
+    labels: Tensor  # their classes, [N]
+    mean: Tensor  # what is taken off each channel, [channels]
+    std: Tensor  # what each channel is divided by, [channels]
+    context: Context  # images of the training part, for prediction
+    # what models are judged on, by name: numbers [N, pixels]; the domain's own images first
     x: dict[str, Tensor]
-    y: Tensor
-    shown: dict[str, Tensor]
-    class_names: tuple[str, ...]
+    y: Tensor  # classes of the domain's own, [N]
+    shown: dict[str, Tensor]  # the bytes of those sets that are images
+    class_names: tuple[str, ...]  # what the classes stand for
 
 
 def load_sets(
-    name: str, directory: Path | None, device: torch.device, portions: Portions, verify: bool = True
+    name: str, directory: Path | None, device: torch.device, portions: ImagePortions, verify: bool = True
 ) -> Sets:
-    """Read a domain and what is out of it, the same for all models and seeds; CUDA draws other noise than a CPU.
-
-    Args:
-        name: "mnist" or "cifar10".
-        directory: the data directory; None reads the variable DSVNP_DATA.
-        device: where the sets lie.
-        portions: how much of each.
-        verify: False accepts files whose checksum differs from the published one.
-    """
+    """Read a domain and what is out of it, the same for all models and seeds; CUDA draws other noise than a CPU."""
     domain = lookup(name, DOMAINS, "domain")
     read, *others = read_sets(name, directory, portions, verify)
     order = torch.randperm(len(read.images), generator=torch.Generator().manual_seed(1_000_000))
@@ -140,7 +106,7 @@ def load_sets(
     return Sets(images, labels, off, by, context, x, y, shown, read.class_names)
 
 
-def read_sets(name: str, directory: Path | None, portions: Portions, verify: bool) -> list[ImageSet]:
+def read_sets(name: str, directory: Path | None, portions: ImagePortions, verify: bool) -> list[ImageSet]:
     """Read a domain's training images and, where they are judged on, the test images of all sets, its own first."""
     others = () if portions.held_out else (name, *lookup(name, DOMAINS, "domain").others)
     return [

@@ -1,7 +1,5 @@
 """What is measured of a classifier of images: accuracy, calibration, and how its uncertainty tells sets apart."""
 
-from __future__ import annotations
-
 import base64
 import math
 import zlib
@@ -23,6 +21,7 @@ from dsvnp.metrics import (
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.experiment import Measurement
 from dsvnp.paper.images.data import Context, Sets
+from dsvnp.paper.measuring import seeded_predict
 from dsvnp.predictive import CategoricalPredictive, entropy_of, log_mean_exp
 from dsvnp.task import Task
 
@@ -35,17 +34,11 @@ NATS = ("nll", "entropy", "expected-entropy", "mutual-information")
 
 
 class Judged(NamedTuple):
-    """What a model says of N images, in double precision: nearly certain ones differ in the last digits only.
+    """What a model says of N images, in double precision: nearly certain ones differ in the last digits only."""
 
-    Attributes:
-        log_probs: log-probability of each class, averaged over draws, [N, classes].
-        expected_entropy: mean over draws of the entropy, the aleatoric part, [N].
-        num_draws: draws of latents or masks behind it; 1 where nothing is random.
-    """
-
-    log_probs: Tensor
-    expected_entropy: Tensor
-    num_draws: int
+    log_probs: Tensor  # log-probability of each class, averaged over draws, [N, classes]
+    expected_entropy: Tensor  # mean over draws of the entropy, the aleatoric part, [N]
+    num_draws: int  # draws of latents or masks behind it; 1 where nothing is random
 
     @property
     def probs(self) -> Tensor:
@@ -59,30 +52,15 @@ class Judged(NamedTuple):
 
     def uncertainties(self) -> dict[str, Tensor]:
         """Entropy and its split; only where there are draws, since otherwise all of it is aleatoric."""
-        entropy = self.entropy
-        if self.num_draws == 1:
-            return {"entropy": entropy}
-        split = {
-            "expected-entropy": self.expected_entropy,
-            "mutual-information": entropy - self.expected_entropy,
-        }
-        return {"entropy": entropy, **split}
+        entropy, expected = self.entropy, self.expected_entropy
+        split = {"expected-entropy": expected, "mutual-information": entropy - expected}
+        return {"entropy": entropy, **(split if self.num_draws > 1 else {})}
 
 
-def judge(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Judged:
-    """Predict the classes of images x [N, pixels], with draws that are the same for each call.
-
-    Args:
-        net: a model.
-        context: what it may look at.
-        x: images.
-        num_draws: draws of the global latent, with one of the local latent each; or of dropout masks.
-    """
+def judge_images(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Judged:
+    """Predict the classes of images x [N, pixels]; a draw is one of z_G with one of z_*, or of dropout masks."""
     task = Task.from_sets(context.x[None], context.y[None], x[None])
-    generator = torch.Generator(x.device).manual_seed(0)
-    made = net.predict(
-        task, num_draws, generator=generator, chunk=chunk_size(net, num_draws, x.device), validate=False
-    )
+    made = seeded_predict(net, task, (num_draws, 1), chunk_size(net, num_draws, x.device))
     assert isinstance(made, CategoricalPredictive)
     draws = CategoricalPredictive(made.log_probs.double())
     return Judged(
@@ -93,7 +71,7 @@ def judge(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Ju
 def chunk_size(net: NeuralProcess, num_draws: int, device: torch.device) -> int:
     """How many images to predict at once, at most 1000, so that masks and noise of a layer have 2 GB, on a CPU 80 MB.
 
-    An image is embedded once for all draws, but by MC-Dropout, which needs each layer once a draw.
+    An image is embedded once for all draws, but by MC-Dropout, which needs each layer once per draw.
     """
     shapes = net.noise_shapes(1, 1, num_draws, 1, shared=True).values()
     largest = max([math.prod(shape) for shape in shapes], default=1)
@@ -102,12 +80,7 @@ def chunk_size(net: NeuralProcess, num_draws: int, device: torch.device) -> int:
 
 
 def scores(judged: Mapping[str, Judged], labels: Tensor) -> dict[tuple[str, str], float]:
-    """All measurements of one net, by set and metric.
-
-    Args:
-        judged: what it says of each set, of the domain's own first.
-        labels: classes of the domain's own images.
-    """
+    """All measurements of one net, by set and metric; the domain's own images come first, with their classes."""
     domain, *others = judged
     doubts = {name: each.uncertainties() for name, each in judged.items()}
     values = {(domain, metric): value for metric, value in classification(judged[domain], labels).items()}
@@ -130,21 +103,14 @@ def classification(judged: Judged, labels: Tensor) -> dict[str, Tensor]:
     }
 
 
-def measure(
+def measure_images(
     nets: Sequence[NeuralProcess], sets: Sets, num_draws: int, pictured: bool
 ) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
-    """Rows, a value a net, and what the figures are made of.
-
-    Args:
-        nets: replicas of one model.
-        sets: what to measure on.
-        num_draws: see `judge`.
-        pictured: keep the images that the first net is most and least sure of.
-    """
+    """Rows, one value per net, and what the figures are made of; if pictured, images the first net is (un)sure of."""
     values: dict[tuple[str, str, str], list[float]] = {}
     extras: dict[str, Any] = {"entropies": GRID.tolist(), "cdf": {}, "reliability": []}
     for net in nets:
-        judged = {name: judge(net, sets.context, x, num_draws) for name, x in sets.x.items()}
+        judged = {name: judge_images(net, sets.context, x, num_draws) for name, x in sets.x.items()}
         for (name, metric), value in scores(judged, sets.y).items():
             values.setdefault((name, metric, "test"), []).append(value)
         for metric, value in from_test_context(net, sets, num_draws).items():
@@ -169,7 +135,7 @@ def from_test_context(net: NeuralProcess, sets: Sets, num_draws: int) -> dict[st
     size = min(len(sets.context.x), len(x) // 2)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(4_000_000)).to(x.device)
     chosen, others = order[:size], order[size:]
-    judged = judge(net, Context(x[chosen], sets.y[chosen, None]), x[others], num_draws)
+    judged = judge_images(net, Context(x[chosen], sets.y[chosen, None]), x[others], num_draws)
     values = {**classification(judged, sets.y[others]), "entropy": judged.entropy.mean()}
     return {metric: float(value) for metric, value in values.items()}
 

@@ -5,8 +5,6 @@ trained on: MNIST's are in [0, 1]. The second version of each has pixels in [0, 
 the domain, so that a detector cannot go by the range alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
@@ -24,26 +22,12 @@ IN_RANGE = "-in-range"
 
 
 def noise(kind: str, shape: Shape, generator: torch.Generator) -> Tensor:
-    """Draw noise as the paper makes it: Bernoulli(½) − ½, U[0, 1) − ½, or N(0, 1).
-
-    Args:
-        kind: "rademacher", "uniform" or "gaussian".
-        shape: of the result.
-        generator: source of all randomness; the result lies on its device.
-    """
+    """Draw noise as the paper makes it, on the generator's device: Bernoulli(½) − ½, U[0, 1) − ½, or N(0, 1)."""
     return lookup(kind, NOISES, "noise")(shape, generator)
 
 
 def noise_in_range(kind: str, shape: Shape, mean: Tensor, std: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw noise whose pixels lie in [0, 1]: black or white, U[0, 1), or N(mean, std²) cut off at 0 and 1.
-
-    Args:
-        kind: "rademacher", "uniform" or "gaussian".
-        shape: [N, channels, height, width].
-        mean: mean of each channel of the domain's images in [0, 1], [channels].
-        std: standard deviation of each, [channels].
-        generator: source of all randomness.
-    """
+    """Draw noise with pixels in [0, 1]: black or white, U[0, 1), or N(mean, std²) of each channel, cut off there."""
     drawn = noise(kind, shape, generator)
     if kind != "gaussian":
         return drawn + 0.5
@@ -51,15 +35,10 @@ def noise_in_range(kind: str, shape: Shape, mean: Tensor, std: Tensor, generator
 
 
 def shuffle_blocks(images: Tensor, blocks: int, generator: torch.Generator) -> Tensor:
-    """Cut each image into blocks × blocks pieces and put them together in a random order.
+    """Cut each image [N, channels, height, width] into blocks × blocks pieces and put them together in a random order.
 
     Made of a domain's own images, these have its pixels and strokes but not its shapes: something to choose settings
     by that is neither noise nor one of the sets that models are tested on.
-
-    Args:
-        images: [N, channels, height, width], both sides divisible by `blocks`.
-        blocks: pieces along each side.
-        generator: source of all randomness, on the images' device.
     """
     number, channels, height, width = images.shape
     if height % blocks or width % blocks:

@@ -4,8 +4,6 @@ CIFAR-10 is 150 MB as bytes and 600 MB as numbers; the whole of it lies on the d
 images it needs, shifted and mirrored at random if asked to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -86,14 +84,9 @@ def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def crop(x: Tensor, image: Shape, pad: int, corner: Tensor, mirrored: Tensor) -> Tensor:
-    """Cut each image out of itself with a black border around it, and mirror some; one gather for all.
+    """Cut each image [..., pixels] out of itself with a black border around it, and mirror some; one gather for all.
 
-    Args:
-        x: images, [..., channels × height × width].
-        image: channels, height, width.
-        pad: width of the border.
-        corner: row and column, 0 … 2·pad, where the cut begins in the bordered image, [..., 2].
-        mirrored: True where the cut is turned left to right, [...].
+    Cuts begin at row and column `corner` [..., 2], 0 … 2·pad, of the bordered image.
     """
     channels, height, width = image
     bordered = F.pad(x.unflatten(-1, image), (pad,) * 4).flatten(-2)  # [..., channels, bordered pixels]

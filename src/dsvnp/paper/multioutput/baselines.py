@@ -4,8 +4,6 @@ Each learns from the rows that the neural processes learn from. They predict a m
 likelihood, the root mean square of the residuals on the held-out rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +16,7 @@ from torch import Tensor
 
 from dsvnp.naming import lookup
 from dsvnp.paper.multioutput.folds import Split
-from dsvnp.paper.multioutput.measures import Measured, gaussian, measure_parts, residual_scale
+from dsvnp.paper.multioutput.measures import SplitScores, gaussian, measure_parts, residual_scale
 
 REGRESSORS: dict[str, Callable[[int, int], Any]] = {
     # Its α is chosen by leave-one-out on the rows it is fitted to.
@@ -28,20 +26,13 @@ REGRESSORS: dict[str, Callable[[int, int], Any]] = {
 }
 
 
-def measure_baseline(name: str, splits: Sequence[Split], num_trees: int, n_jobs: int) -> list[Measured]:
-    """Fit and measure a baseline on each split.
-
-    Args:
-        name: one of `REGRESSORS`.
-        splits: what to fit and test on.
-        num_trees: of extra-trees.
-        n_jobs: processes or threads that scikit-learn may use; -1 for all cores.
-    """
+def measure_baseline(name: str, splits: Sequence[Split], num_trees: int, n_jobs: int) -> list[SplitScores]:
+    """Fit and measure one of `REGRESSORS` on each split."""
     make = lookup(name, REGRESSORS, "baseline")
-    return [_measure(make(num_trees, n_jobs), split) for split in splits]
+    return [_measure_regressor(make(num_trees, n_jobs), split) for split in splits]
 
 
-def _measure(regressor: Any, split: Split) -> Measured:
+def _measure_regressor(regressor: Any, split: Split) -> SplitScores:
     """Fit to the training rows, take σ from the held-out rows, and measure."""
     regressor.fit(*(part.double().cpu().numpy() for part in split.train))
 

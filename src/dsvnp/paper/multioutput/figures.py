@@ -1,92 +1,74 @@
 """Figures of the tables: errors by model with their spread over splits, and calibration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dsvnp.models import MODELS, base_name
-from dsvnp.paper.experiment import Measurement, UnitResult
-from dsvnp.plotting.figures import Line, lines_figure, make_log_x
-from dsvnp.plotting.style import INK, colour_of, house_style, save, text_of
+from dsvnp.models import MODELS
+from dsvnp.paper.experiment import UnitResult
+from dsvnp.paper.figures import lines_of
+from dsvnp.paper.rows import grouped
+from dsvnp.plotting.figures import Plot, add_legend, lines_figure, make_log_x
+from dsvnp.plotting.style import INK, Look, house_style, save
 
 
-def by_dataset(units: Sequence[UnitResult]) -> dict[str, dict[str, list[UnitResult]]]:
-    """Units by data set and model."""
-    out: dict[str, dict[str, list[UnitResult]]] = {}
-    for unit in units:
-        model = unit.model.partition("@")[0]
-        out.setdefault(unit.measurements[0].dataset, {}).setdefault(model, []).append(unit)
-    return out
+def by_dataset(units: Sequence[UnitResult]) -> dict[str, list[UnitResult]]:
+    """Units by data set, as rows name it."""
+    return grouped(units, lambda unit: unit.measurements[0].dataset)
 
 
 def errors_figure(units: Sequence[UnitResult], path: Path) -> Path:
-    """Draw squared errors in unit variance, a plot a data set: filled on the test half, hollow on the training rows."""
+    """Draw squared errors in unit variance, one plot per data set: filled on the test half, hollow on training rows."""
     tables = by_dataset(units)
     with house_style():
-        rows = max(len(models) for models in tables.values())
-        figure = Figure(figsize=(3.4 * len(tables), 1.2 + 0.22 * rows), layout="constrained")
+        rows = max(len({unit.label for unit in each}) for each in tables.values())
+        figure = Figure(figsize=(3.9 * len(tables), 1.2 + 0.22 * rows), layout="constrained")
         grid = figure.subplots(1, len(tables), squeeze=False)[0]
-        for axes, (dataset, models) in zip(grid, tables.items(), strict=True):
-            _draw_errors(axes, models)
+        for axes, (dataset, each) in zip(grid, tables.items(), strict=True):
+            _draw_errors(axes, each)
             axes.set(title=dataset, xlabel="MSE, unit variance")
             make_log_x(axes)
-        handles, labels = grid[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        add_legend(figure)
         return save(figure, path)
 
 
 def calibration_figure(units: Sequence[UnitResult], path: Path) -> Path:
     """Draw the share of test outputs inside central intervals, for the models but not their Gaussian variants."""
-    panels = []
-    for dataset, models in by_dataset(units).items():
-        lines = {
-            model: Line(parts[0].extras["levels"], [row for part in parts for row in part.extras["coverage"]])
-            for model, parts in models.items()
-            if base_name(model) in MODELS and not model.endswith("-gaussian")
-        }
-        if lines:
-            panels.append((dataset, "nominal coverage", "share inside", lines))
-    return lines_figure(panels, path, diagonal=True) if panels else path
-
-
-def values_of(parts: Sequence[UnitResult], metric: str, split: str, unit: str) -> torch.Tensor:
-    """Values of one quantity over all splits, [splits]."""
-    wanted = (metric, split, unit)
-    found: list[Measurement] = [
-        m for part in parts for m in part.measurements if (m.metric, m.split, m.unit) == wanted
+    drawn = [unit for unit in units if unit.label.model in MODELS and unit.label.variant != "gaussian"]
+    plots = [
+        Plot(
+            dataset,
+            "nominal coverage",
+            "share inside",
+            lines_of(each, itemgetter("levels"), itemgetter("coverage")),
+        )
+        for dataset, each in by_dataset(drawn).items()
     ]
-    return torch.tensor([value for m in found for value in m.values], dtype=torch.float64)
+    return lines_figure(plots, path, diagonal=True, bands=False) if plots else path
 
 
-def _draw_errors(axes: Axes, models: dict[str, list[UnitResult]]) -> None:
-    """Draw one data set's errors, a line a model."""
-    for height, (model, parts) in enumerate(models.items()):
-        colour = colour_of(model)
-        test, train = (values_of(parts, "mse", split, "standard") for split in ("test", "train"))
+def values_of(units: Sequence[UnitResult], look: Look, split: str) -> torch.Tensor:
+    """A model's squared errors in unit variance over all splits, [splits]."""
+    wanted = ("mse", split, "standard")
+    measured = (m for unit in units if unit.label.look == look for m in unit.measurements)
+    values = [value for m in measured if (m.metric, m.split, m.unit) == wanted for value in m.values]
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def _draw_errors(axes: Axes, units: Sequence[UnitResult]) -> None:
+    """Draw one data set's errors, one line per model."""
+    looks = list(dict.fromkeys(unit.label.look for unit in units))
+    for height, look in enumerate(looks):
+        test, train = (values_of(units, look, split) for split in ("test", "train"))
         spread = float(test.std()) if len(test) > 1 else 0.0
-        first = height == 0
-        axes.errorbar(
-            float(test.mean()),
-            height,
-            xerr=spread,
-            fmt="o",
-            color=colour,
-            markersize=4,
-            label="test half, ± one standard deviation over splits" if first else None,
-        )
-        axes.plot(
-            float(train.mean()),
-            height,
-            "o",
-            markerfacecolor="none",
-            color=colour,
-            markersize=4,
-            label="training rows" if first else None,
-        )
-    axes.set_yticks(range(len(models)), [text_of(model) for model in models], color=INK)
+        style: dict[str, Any] = {"color": look.colour, "markersize": 4}
+        text = "test half, ± one standard deviation over splits"
+        axes.errorbar(float(test.mean()), height, xerr=spread, fmt="o", label=text, **style)
+        axes.plot(float(train.mean()), height, "o", markerfacecolor="none", label="training rows", **style)
+    axes.set_yticks(range(len(looks)), [look.text for look in looks], color=INK)
     axes.invert_yaxis()

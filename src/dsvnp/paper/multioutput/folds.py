@@ -1,25 +1,23 @@
 """Folds of a table: two random halves, ten times, each half once for training and once for the test.
 
 Split 2r + f trains on half f of repeat r. Every model sees the same splits, the same rows held out of the training
-half, and the same context rows at test, so that values of a row of results are paired over models.
+half, and the same context rows at test: values of a row of results are paired over models.
 
-Settings are chosen on *inner* splits (`Portions.judged_on`): a fifth of a training half takes the place of the test
+Settings are chosen on *inner* splits (`RowPortions.judged_on`): a fifth of a training half takes the place of the test
 half, which is not looked at. They too are the same for every model and every choice of settings.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dsvnp.naming import lookup
-from dsvnp.paper.datasets.catalogue import Table, load_table
+from dsvnp.paper.datasets.catalogue import DataTable, load_table
 from dsvnp.sources.base import Standardizer
 from dsvnp.task import Task
 
@@ -34,23 +32,19 @@ class Rows(NamedTuple):
     x: Tensor
     y: Tensor
 
-    def take(self, index: Tensor) -> Rows:
+    def take(self, index: Tensor) -> Self:
         """Some of the rows."""
-        return Rows(self.x[index], self.y[index])
+        return type(self)(self.x[index], self.y[index])
 
 
-class Portions(NamedTuple):
-    """What the rows of a split are used for.
+@dataclass(frozen=True)
+class RowPortions:
+    """What the rows of a split are used for."""
 
-    Attributes:
-        held_out: share of the training half that no model learns from.
-        num_context: context rows at test.
-        judged_on: "test" for the test half; "held-out" for a fifth of the training half, which models then go without
-            and no test row is looked at: what settings are chosen on.
-    """
-
-    held_out: float
-    num_context: int
+    held_out: float = 0.05  # share of the training half that no model learns from; σ comes from it
+    num_context: int = 30  # context rows at test
+    # "test" for the test half; "held-out" for a fifth of the training half, which models then go without and no test
+    # row is looked at: what settings are chosen on
     judged_on: str = "test"
 
     @property
@@ -61,24 +55,16 @@ class Portions(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One training half and one test half of a table.
+    """One training half and one test half of a table."""
 
-    Attributes:
-        train: what models learn from.
-        held_out: rows of the training half that no model learns from: σ and choices come from them.
-        test: the other half; of an inner split, the rows of the training half that stand for it.
-        context: rows of `train` that are the context at test.
-        test_context: rows of `test` that are the context in the paper's way; the other rows are then predicted.
-        std: standard deviation of each output in raw units, by which `y` was divided.
-        span: largest less smallest value of each output over all rows that may be looked at, in raw units.
-    """
-
-    train: Rows
-    held_out: Rows
-    test: Rows
-    context: Tensor
+    train: Rows  # what models learn from
+    held_out: Rows  # rows of the training half that no model learns from: σ and choices come from them
+    test: Rows  # the other half; of an inner split, the rows of the training half that stand for it
+    context: Tensor  # rows of `train` that are the context at test
+    # rows of `test` that are the context in the paper's way; the other rows are then predicted
     test_context: Tensor
-    std: Tensor
+    std: Tensor  # standard deviation of each output in raw units, by which `y` was divided
+    # largest less smallest value of each output over all rows that may be looked at, in raw units
     span: Tensor
 
     def task(self, targets: Rows) -> Task:
@@ -97,15 +83,8 @@ def task_of(context: Rows, targets: Rows) -> Task:
     return Task.from_sets(context.x[None], context.y[None], targets.x[None], targets.y[None])
 
 
-def load_rows(name: str, directory: Path | None, max_rows: int | None, verify: bool) -> Table:
-    """Load a table of the experiment; its name says so where it is not the whole.
-
-    Args:
-        name: "sarcos", "wq" or "scm20d".
-        directory: the data directory; None reads the variable DSVNP_DATA.
-        max_rows: take that many random rows only; None takes all.
-        verify: check the files' sums.
-    """
+def load_rows(name: str, directory: Path | None, max_rows: int | None, verify: bool) -> DataTable:
+    """Load a table, or `max_rows` random rows of it; its name says so where it is not the whole."""
     published = lookup(name, PUBLISHED, "data set")
     table = load_table(name, directory, verify=verify)
     x, y = table.x, table.y
@@ -113,7 +92,7 @@ def load_rows(name: str, directory: Path | None, max_rows: int | None, verify: b
         chosen = np.sort(np.random.default_rng(0).permutation(len(x))[:max_rows])
         x, y = x[chosen], y[chosen]
     full = name if len(x) == published else f"{name} ({len(x)} of {published} rows)"
-    return Table(full, x, y, table.x_names, table.y_names, table.note)
+    return DataTable(full, x, y, table.x_names, table.y_names, table.note)
 
 
 @lru_cache(maxsize=1)  # the units of a data set follow each other
@@ -123,30 +102,20 @@ def load_splits(
     max_rows: int | None,
     verify: bool,
     indices: tuple[int, ...],
-    portions: Portions,
+    portions: RowPortions,
     device: torch.device,
 ) -> tuple[str, tuple[Split, ...]]:
-    """Load a table and make some of its splits; see `load_rows` and `make_split`.
-
-    Returns:
-        The table's name, with what is judged on if it is not the test half and its number of rows; and the splits.
-    """
+    """Load a table and make some of its splits; return its name, with what is judged on, and the splits."""
     table = load_rows(name, directory, max_rows, verify)
     full = table.name.replace(name, f"{name}-held-out", 1) if portions.inner else table.name
     return full, tuple(make_split(table, index, portions, device) for index in indices)
 
 
-def make_split(table: Table, index: int, portions: Portions, device: torch.device) -> Split:
+def make_split(table: DataTable, index: int, portions: RowPortions, device: torch.device) -> Split:
     """Make one split, in float32.
 
     The replicas of a fleet need training sets of one size: where the table has an odd number of rows, the larger
     half goes without one of its rows in training. No row is left out of a test.
-
-    Args:
-        table: the whole table.
-        index: which split.
-        portions: what its rows are used for.
-        device: where its tensors lie.
     """
     generator = torch.Generator().manual_seed(4_000_000 + index // 2)
     order = torch.randperm(len(table.x), generator=generator)

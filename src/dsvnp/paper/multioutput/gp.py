@@ -4,9 +4,6 @@ The outputs are independent of each other; all outputs of all splits are trained
 [splits, dim_y, ...]: an ARD Matérn-5/2 kernel, inducing points that start at random training rows, Adam on the bound.
 """
 
-from __future__ import annotations
-
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,31 +12,25 @@ import torch
 from torch import Tensor
 
 from dsvnp.paper.multioutput.folds import Split
-from dsvnp.paper.multioutput.measures import Measured, gaussian, measure_parts
+from dsvnp.paper.multioutput.measures import SplitScores, gaussian, measure_parts
+from dsvnp.paper.toy.gp import import_gpytorch
 
 
 @dataclass(frozen=True)
 class SparseGP:
-    """Settings of the GP.
+    """Settings of the GP."""
 
-    Attributes:
-        num_inducing: inducing points of each output.
-        num_steps: of training.
-        batch_size: rows of a step.
-        learning_rate: of Adam, falling to a hundredth along a cosine.
-    """
-
-    num_inducing: int = 256
-    num_steps: int = 2000
-    batch_size: int = 512
-    learning_rate: float = 0.02
+    num_inducing: int = 256  # inducing points of each output
+    num_steps: int = 2000  # of training
+    batch_size: int = 512  # rows of a step
+    learning_rate: float = 0.02  # of Adam, falling to a hundredth along a cosine
 
 
-def measure_gp(settings: SparseGP, splits: Sequence[Split]) -> list[Measured]:
+def measure_gp(settings: SparseGP, splits: Sequence[Split]) -> list[SplitScores]:
     """Train on all splits at once, then measure each."""
-    gp, likelihood = fit_gp(settings, splits)
-    test = _predict(gp, likelihood, [split.test.x for split in splits])
-    train = _predict(gp, likelihood, [split.train.x for split in splits])
+    gp, likelihood = fit_sparse_gps(settings, splits)
+    test = _predict_gps(gp, likelihood, [split.test.x for split in splits])
+    train = _predict_gps(gp, likelihood, [split.train.x for split in splits])
     out = []
     for split, on_test, on_train in zip(splits, test, train, strict=True):
         predictions = (
@@ -50,9 +41,9 @@ def measure_gp(settings: SparseGP, splits: Sequence[Split]) -> list[Measured]:
     return out
 
 
-def fit_gp(settings: SparseGP, splits: Sequence[Split]) -> tuple[Any, Any]:
+def fit_sparse_gps(settings: SparseGP, splits: Sequence[Split]) -> tuple[Any, Any]:
     """Train the GPs; return the model and its likelihood."""
-    gpytorch = _gpytorch()
+    gpytorch = import_gpytorch()
     x = torch.stack([split.train.x for split in splits])  # [splits, N, dim_x]
     y = torch.stack([split.train.y for split in splits])
     generator = torch.Generator().manual_seed(0)
@@ -78,7 +69,7 @@ def fit_gp(settings: SparseGP, splits: Sequence[Split]) -> tuple[Any, Any]:
 
 def _make(settings: SparseGP, x: Tensor, dim_y: int, generator: torch.Generator) -> tuple[Any, Any]:
     """An untrained batch of GPs, [splits, dim_y], and their noise."""
-    gpytorch = _gpytorch()
+    gpytorch = import_gpytorch()
     batch = torch.Size([len(x), dim_y])
     num_inducing = min(settings.num_inducing, x.shape[1])
     chosen = torch.randperm(x.shape[1], generator=generator)[:num_inducing].to(x.device)
@@ -105,11 +96,11 @@ def _make(settings: SparseGP, x: Tensor, dim_y: int, generator: torch.Generator)
 
 
 @torch.no_grad()
-def _predict(
+def _predict_gps(
     gp: Any, likelihood: Any, inputs: Sequence[Tensor], chunk: int = 500
 ) -> list[tuple[Tensor, Tensor]]:
     """Mean and standard deviation, each [N, dim_y], of rows [N, dim_x] of each split."""
-    gpytorch = _gpytorch()
+    gpytorch = import_gpytorch()
     x = torch.nn.utils.rnn.pad_sequence(list(inputs), batch_first=True)  # halves may differ by a row
     parts = []
     with gpytorch.settings.cholesky_jitter(float_value=1e-4):
@@ -118,11 +109,3 @@ def _predict(
             parts.append(torch.stack([posterior.mean, posterior.variance.sqrt()]))  # [2, splits, dim_y, n]
     both = torch.cat(parts, dim=-1).transpose(-1, -2)
     return [(both[0, row, : len(each)], both[1, row, : len(each)]) for row, each in enumerate(inputs)]
-
-
-def _gpytorch() -> Any:
-    """Import GPyTorch, an extra; what it does then is deprecated in newer versions of torch."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        import gpytorch
-    return gpytorch

@@ -13,9 +13,6 @@ Parts ("split" of a row) and where the context comes from:
 Units: "standard" divides each output by its standard deviation, "raw" by nothing, "minmax" by its range.
 """
 
-from __future__ import annotations
-
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,17 +23,17 @@ from dsvnp.likelihoods import FixedGaussian
 from dsvnp.metrics import nll, pit, pit_coverage
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.experiment import Measurement
+from dsvnp.paper.measuring import DrawCounts, chunk_of, seeded_predict
 from dsvnp.paper.multioutput.folds import Rows, Split
 from dsvnp.predictive import GaussianPredictive, Predictive
 from dsvnp.task import Task
 
 LEVELS = tuple(round(0.1 * i, 1) for i in range(1, 10))
 Scores = dict[tuple[str, str, str], float]  # by metric, part and unit
-Draws = tuple[int, int]
 SIGMA_FLOOR = 0.01  # in unit variance: an output that is the same in all held-out rows would make σ zero
 
 
-class Measured(NamedTuple):
+class SplitScores(NamedTuple):
     """Scores of one split, and what figures show of it: coverage by level, error by output."""
 
     scores: Scores
@@ -44,21 +41,14 @@ class Measured(NamedTuple):
     by_output: list[float]
 
 
-def measure_net(net: NeuralProcess, split: Split, draws: Draws, num_points: int) -> Measured:
-    """Everything that is measured of a trained network.
-
-    Args:
-        net: the network; σ of a squared-error likelihood is set here, from held-out rows.
-        split: what it was trained on and is tested on.
-        draws: of z_G and of each z_* in prediction.
-        num_points: rows of a batch, where batches of the test half are predicted.
-    """
+def measure_net(net: NeuralProcess, split: Split, draws: DrawCounts, num_points: int) -> SplitScores:
+    """Measure a trained network; σ of a squared-error likelihood is set here, from held-out rows."""
     set_sigma(net, split, draws)
     parts = {"test": split.task(split.test), "train": split.task(split.train)}
     parts["test-context"] = split.within_test()
     num_context = len(split.context)
     parts["test-own"] = batches(split.test, num_points, num_context)
-    predictions = ((part, task, predict(net, task, draws)) for part, task in parts.items())
+    predictions = ((part, task, predict_rows(net, task, draws)) for part, task in parts.items())
     measured = measure_parts(predictions, split)
     if isinstance(net.likelihood, FixedGaussian):  # whose log-likelihood is the squared error itself
         for part, task in (
@@ -71,13 +61,8 @@ def measure_net(net: NeuralProcess, split: Split, draws: Draws, num_points: int)
     return measured
 
 
-def measure_parts(predictions: Iterable[tuple[str, Task, Predictive]], split: Split) -> Measured:
-    """Squared error of each part in each unit; NLL and coverage of those that are honest predictions of the test half.
-
-    Args:
-        predictions: parts, each with its task and what is predicted for it; "test" is among them.
-        split: for its units.
-    """
+def measure_parts(predictions: Iterable[tuple[str, Task, Predictive]], split: Split) -> SplitScores:
+    """Squared error of each part in each unit; NLL and coverage of those that honestly predict the test half."""
     scores: Scores = {}
     coverage, by_output = [], []
     units = {"standard": torch.ones_like(split.std), "raw": split.std, "minmax": split.std / split.span}
@@ -90,7 +75,7 @@ def measure_parts(predictions: Iterable[tuple[str, Task, Predictive]], split: Sp
             scores["coverage-90", part, "share"] = inside[-1]
             if part == "test":
                 coverage, by_output = inside, errors.tolist()
-    return Measured(scores, coverage, by_output)
+    return SplitScores(scores, coverage, by_output)
 
 
 def output_errors(predictive: Predictive, task: Task) -> Tensor:
@@ -99,11 +84,11 @@ def output_errors(predictive: Predictive, task: Task) -> Tensor:
     return (task.y_target - predictive.mean).square().mean((0, 1))
 
 
-def set_sigma(net: NeuralProcess, split: Split, draws: Draws) -> None:
+def set_sigma(net: NeuralProcess, split: Split, draws: DrawCounts) -> None:
     """Set σ of a squared-error likelihood to the root mean square of the residuals on held-out training rows."""
     if isinstance(net.likelihood, FixedGaussian):
         task = split.task(split.held_out)
-        net.likelihood.sigma.copy_(residual_scale(predict(net, task, draws).mean, split.held_out.y))
+        net.likelihood.sigma.copy_(residual_scale(predict_rows(net, task, draws).mean, split.held_out.y))
 
 
 def residual_scale(mean: Tensor, y: Tensor) -> Tensor:
@@ -119,11 +104,9 @@ def batches(rows: Rows, num_points: int, num_context: int) -> Task:
     return Task.from_points(x, y, in_context.expand(count, -1))
 
 
-def predict(net: NeuralProcess, task: Task, draws: Draws) -> Predictive:
+def predict_rows(net: NeuralProcess, task: Task, draws: DrawCounts) -> Predictive:
     """Predict with draws that are the same for each call, in parts that fit into memory."""
-    generator = torch.Generator(task.x_target.device).manual_seed(0)
-    chunk = max(1, 200_000 // math.prod(draws))
-    return net.predict(task, *draws, generator=generator, validate=False, chunk=chunk)
+    return seeded_predict(net, task, draws, chunk_of(draws, 200_000))
 
 
 def gaussian(mean: Tensor, scale: Tensor) -> GaussianPredictive:
@@ -131,8 +114,8 @@ def gaussian(mean: Tensor, scale: Tensor) -> GaussianPredictive:
     return GaussianPredictive(mean[None, None, None], scale)
 
 
-def collect(dataset: str, measured: Sequence[Measured]) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
-    """Measurements with a value a split, in the order of the splits, and extras for the figures."""
+def collect(dataset: str, measured: Sequence[SplitScores]) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
+    """Measurements with one value per split, in the order of the splits, and extras for the figures."""
     rows = tuple(
         Measurement(dataset, *name, tuple(each.scores[name] for each in measured))
         for name in measured[0].scores

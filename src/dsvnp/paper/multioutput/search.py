@@ -2,10 +2,8 @@
 
 A metric starts as random weights of the inputs, one of the best of many, and is improved by random changes that are
 kept where they help. Different metrics see different neighbours, which is what makes their average better than any of
-them; so the size of contexts is the one that is best for an average.
+them; the size of contexts is therefore the one that is best for an average.
 """
-
-from __future__ import annotations
 
 from itertools import cycle, islice
 from typing import NamedTuple
@@ -23,37 +21,25 @@ CHANGE = 0.5  # spread of the logarithm of a random change
 MOST_ROWS = 2000  # whose errors are looked at
 
 
-class Search(NamedTuple):
-    """How to look for contexts.
+class ContextSearch(NamedTuple):
+    """How to look for contexts."""
 
-    Attributes:
-        num_metrics: metrics to find.
-        num_rounds: random changes tried on each.
-        spreads: of the logarithms of random weights; metrics of narrow ones are alike.
-        as_good: of sizes whose errors differ by less than this share, the largest is taken: the smoothest.
-    """
-
-    num_metrics: int
-    num_rounds: int
-    spreads: tuple[float, ...]
+    num_metrics: int  # metrics to find
+    num_rounds: int  # random changes tried on each
+    spreads: tuple[float, ...]  # of the logarithms of random weights; metrics of narrow ones are alike
+    # of sizes whose errors differ by less than this share, the largest is taken: the smoothest
     as_good: float
 
 
-class Selection(NamedTuple):
+class Contexts(NamedTuple):
     """Size of the contexts, and metrics [metrics, dim_x]."""
 
     num_context: int
     metrics: Tensor
 
 
-def select(rows: Rows, search: Search, seed: int) -> Selection:
-    """Choose the size of contexts for an average over random metrics, then metrics for that size.
-
-    Args:
-        rows: rows to learn from.
-        search: how to look for them.
-        seed: of all that is random here.
-    """
+def choose_contexts(rows: Rows, search: ContextSearch, seed: int) -> Contexts:
+    """Choose the size of contexts for an average over random metrics, then metrics for that size."""
     generator = torch.Generator().manual_seed(seed)
     dim_x = rows.x.shape[1]
     asked = torch.randperm(len(rows.x), generator=generator)[:MOST_ROWS].to(rows.x.device)
@@ -78,7 +64,7 @@ def select(rows: Rows, search: Search, seed: int) -> Selection:
             if (other_value := error(size, other)) < value:
                 kept[i] = (other_value, other)
     metrics = torch.stack([metric for _, metric in kept])
-    return Selection(size, metrics / metrics.square().mean(1, keepdim=True).sqrt())
+    return Contexts(size, metrics / metrics.square().mean(1, keepdim=True).sqrt())
 
 
 def leave_one_out(rows: Rows, asked: Tensor, metric: Tensor, size: int) -> Tensor:

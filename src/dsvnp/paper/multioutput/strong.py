@@ -1,17 +1,15 @@
 """The strong recipe for tables: contexts chosen for each target, members stopped by rows they held out, σ learned.
 
 A run chooses on the training rows of a split: the size of contexts and many metrics, which the members share out
-(`multioutput_selection.py`), and when to stop. An ensemble's predictive is the mixture of what its members say in each
+(`search.py`), and when to stop. An ensemble's predictive is the mixture of what its members say in each
 of their metrics. The rows that members held out say how far to believe what they add to their neighbours' mean, and
 rows that none has seen by how much the spread is to be stretched, one factor for all outputs.
 
-`multioutput_choice.py` chooses the settings below on training halves alone; decision 4 says which of them it has.
+`studies/multioutput_choice.py` chose the settings below on training halves alone; decision 4 says which of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -19,74 +17,52 @@ import torch
 from torch import Tensor
 
 from dsvnp.metrics import pit, pit_coverage
-from dsvnp.models import Architecture, NeuralProcess, base_name, make_model
-from dsvnp.objectives import Objective
+from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.paper.experiment import Experiment, Workplace
+from dsvnp.paper.label import Label
 from dsvnp.paper.multioutput.folds import Rows, Split
-from dsvnp.paper.multioutput.measures import Measured, measure_parts, predict
-from dsvnp.paper.multioutput.search import Search, Selection, select
+from dsvnp.paper.multioutput.measures import SplitScores, measure_parts, predict_rows
+from dsvnp.paper.multioutput.search import Contexts, ContextSearch, choose_contexts
+from dsvnp.paper.recipe import Recipe
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.sources.neighbours import Neighbourhood, NeighbourTasks, neighbourhood
 from dsvnp.task import Task
-from dsvnp.training import Adam, Fleet, Schedule, Settings
+from dsvnp.training import Fleet, Schedule, Settings
 
 STRETCHES = torch.linspace(-1, 1, 81).exp().tolist()
 LEVEL = 0.9
 
 
 @dataclass(frozen=True)
-class Strong:
-    """Settings of the recipe, the same for all data sets.
+class Strong(Recipe):
+    """Settings of the recipe, the same for all data sets."""
 
-    Attributes:
-        members: networks of an ensemble; each holds out one of as many parts of the rows (of 5, if they are fewer).
-        metrics: of each member.
-        rounds: changes tried on each metric.
-        spreads: of the random metrics that are tried first, see `Search`; likewise the one that follows.
-        as_good: how much worse than the best a larger context may be.
-        flatten: whether inputs pass through asinh: a value far out then does not decide alone which rows are near.
-        recentre: whether outputs are measured from their mean over the context, to which networks then add.
-        epochs: visits to each row.
-        validations: looks at the held-out rows; the weights of the best are kept.
-        learning_rate: of AdamW, falling along a cosine.
-        weight_decay: of AdamW.
-        batch_size: targets of a step.
-        width: of hidden layers.
-        depth: hidden layers of the embedding of x, and of the decoder.
-        dim_lat: size of representations and latents.
-        latent_hidden: hidden sizes between the mean over the context and the parameters of z_G.
-        sigma_floor: smallest σ.
-        beta_local: weight of the local divergence.
-        beta_global: weight of the global divergence.
-        posterior: what q(z_G) sees in training, see `Architecture`.
-        train_global: draws of z_G in training.
-        train_local: draws of each z_* for each of them.
-        num_global: draws of z_G from each member in each of its metrics, in prediction.
-    """
-
-    members: int = 8
-    metrics: int = 5
-    rounds: int = 12
-    spreads: tuple[float, ...] = (1.0, 1.4, 1.8, 2.2)
-    as_good: float = 0.002
-    flatten: bool = True
-    recentre: bool = True
-    epochs: int = 200
-    validations: int = 8
     learning_rate: float = 3e-3
+    schedule: str = "cosine"
     weight_decay: float = 0.1
-    batch_size: int = 64
-    width: int = 128
-    depth: int = 1
-    dim_lat: int = 64
-    latent_hidden: tuple[int, ...] = ()
-    sigma_floor: float = 0.02
-    beta_local: float = 1.0
-    beta_global: float = 1.0
-    posterior: str = "target"
-    train_global: int = 1
     train_local: int = 4
-    num_global: int = 8
+    # networks of an ensemble; each holds out one of as many parts of the rows (of 5, if they are fewer)
+    members: int = 8
+    metrics: int = 5  # of each member
+    rounds: int = 12  # changes tried on each metric
+    # of the random metrics that are tried first, see `ContextSearch`
+    spreads: tuple[float, ...] = (1.0, 1.4, 1.8, 2.2)
+    as_good: float = 0.002  # how much worse than the best a larger context may be
+    # whether inputs pass through asinh: a value far out then does not decide alone which rows are near
+    flatten: bool = True
+    # whether outputs are measured from their mean over the context, to which networks then add
+    recentre: bool = True
+    epochs: int = 200  # visits to each row
+    validations: int = 8  # looks at the held-out rows; the weights of the best are kept
+    batch_size: int = 64  # targets of a step
+    width: int = 128  # of hidden layers
+    depth: int = 1  # hidden layers of the embedding of x, and of the decoder
+    dim_lat: int = 64  # size of representations and latents
+    # hidden sizes between the mean over the context and the parameters of z_G
+    latent_hidden: tuple[int, ...] = ()
+    sigma_floor: float = 0.02  # smallest σ
+    posterior: str = "target"  # what q(z_G) sees in training, see `Architecture`
+    num_global: int = 8  # draws of z_G from each member in each of its metrics, in prediction
 
     def __post_init__(self) -> None:
         for name in ("spreads", "latent_hidden"):  # lists, where they come from JSON
@@ -96,9 +72,9 @@ class Strong:
                 "spreads must hold at least one number, got none; (1.0,) tries metrics of one spread"
             )
 
-    def search(self) -> Search:
+    def search(self) -> ContextSearch:
         """How to look for the contexts of all members."""
-        return Search(self.members * self.metrics, self.rounds, self.spreads, self.as_good)
+        return ContextSearch(self.members * self.metrics, self.rounds, self.spreads, self.as_good)
 
     def architecture(self, dim_x: int, dim_y: int) -> Architecture:
         """Sizes; the objective is about the target alone, for which the context was chosen."""
@@ -118,22 +94,12 @@ class Strong:
             score_context=False,
         )
 
-    def settings(self, steps_per_epoch: int, precision: str) -> Settings:
-        """How to train."""
+    def settings_of(self, steps_per_epoch: int, precision: str) -> Settings:
+        """How to train, with a warm-up of one epoch; compiling so few steps would take more than it saves."""
         num_steps = self.epochs * steps_per_epoch
-        return Settings(
-            num_steps,
-            self.learning_rate,
-            optimizer=Adam("adamw", weight_decay=self.weight_decay),
-            schedule=Schedule("cosine", warmup=min(steps_per_epoch, num_steps // 2)),
-            objective=Objective(
-                self.beta_local, self.beta_global, num_global=self.train_global, num_local=self.train_local
-            ),
-            precision=precision,
-            compile=False,  # a few thousand steps: it would take more than it saves
-            validate_every=max(1, num_steps // self.validations),
-            log_every=max(1, num_steps // 20),
-        )
+        others = {"validate_every": max(1, num_steps // self.validations), "checkpoint_every": 0}
+        made = self.settings(num_steps, precision=precision, compile=False, **others)
+        return replace(made, schedule=Schedule(self.schedule, min(steps_per_epoch, num_steps // 2)))
 
 
 class Member(NamedTuple):
@@ -154,37 +120,26 @@ class Member(NamedTuple):
         """Targets with their contexts among some rows: all targets in the first metric, then all in the next."""
         how = self.num_context, itself, self.recentre
         views = [neighbourhood(rows, targets, metric, *how) for metric in self.metrics]
-        return Neighbourhood(
-            Task.collate([view.task for view in views]), torch.cat([view.centre for view in views])
-        )
+        centre = torch.cat([view.centre for view in views])
+        return Neighbourhood(Task.collate([view.task for view in views]), centre)
 
     def predict(
         self, net: NeuralProcess, targets: Neighbourhood, num_global: int, damping: Tensor | float = 1.0
     ) -> GaussianPredictive:
-        """The mixture over metrics and draws, [metrics · K, 1, 1, N, dim_y].
+        """The mixture over metrics and K draws, [metrics · K, 1, 1, N, dim_y].
 
-        Args:
-            net: its network.
-            targets: what to predict, by `among`.
-            num_global: draws K of z_G.
-            damping: how much of what the network adds to the centre is believed, for each output.
+        `damping` is how much of what the network adds to the centre is believed, for each output.
         """
-        predictive = predict(net, targets.task, (num_global, 1))
+        predictive = predict_rows(net, targets.task, (num_global, 1))
         assert isinstance(predictive, GaussianPredictive)
-        return GaussianPredictive(
-            *(
-                part.unflatten(2, (len(self.metrics), -1))  # [K, 1, metrics, N, 1, D]
-                .movedim(2, 0)
-                .flatten(0, 1)
-                .transpose(2, 3)
-                for part in (damping * predictive.loc + targets.centre, predictive.scale)
-            )
-        )
+        parts = damping * predictive.loc + targets.centre, predictive.scale
+        views = (part.unflatten(2, (len(self.metrics), -1)) for part in parts)  # [K, 1, metrics, N, 1, D]
+        return GaussianPredictive(*(view.movedim(2, 0).flatten(0, 1).transpose(2, 3) for view in views))
 
 
 def make_members(split: Split, strong: Strong, seed: int) -> tuple[Member, ...]:
     """Choose contexts on all training rows, and deal rows and metrics out to the members."""
-    rows = shown(split.train, strong.flatten)
+    rows = as_seen(split.train, strong.flatten)
     chosen = find_contexts(split, strong.flatten, strong.search(), seed)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(rows.x), generator=generator).to(rows.x.device)
@@ -200,12 +155,12 @@ def make_members(split: Split, strong: Strong, seed: int) -> tuple[Member, ...]:
 
 
 @lru_cache(maxsize=120)  # the same for every model, and for settings of other things
-def find_contexts(split: Split, flatten: bool, search: Search, seed: int) -> Selection:
+def find_contexts(split: Split, flatten: bool, search: ContextSearch, seed: int) -> Contexts:
     """Choose metrics and the size of contexts on all training rows of a split."""
-    return select(shown(split.train, flatten), search, seed)
+    return choose_contexts(as_seen(split.train, flatten), search, seed)
 
 
-def shown(rows: Rows, flatten: bool) -> Rows:
+def as_seen(rows: Rows, flatten: bool) -> Rows:
     """Rows as networks and metrics see them: with asinh of their inputs, or as they are."""
     return Rows(rows.x.asinh(), rows.y) if flatten else rows
 
@@ -213,11 +168,11 @@ def shown(rows: Rows, flatten: bool) -> Rows:
 def train_and_measure_strong(
     experiment: Experiment,
     strong: Strong,
-    label: str,
+    label: Label,
     splits: Sequence[Split],
     seeds: Sequence[int],
     place: Workplace,
-) -> list[Measured]:
+) -> list[SplitScores]:
     """Train the ensembles of all splits as one fleet, then measure each."""
     teams = [make_members(split, strong, seed) for split, seed in zip(splits, seeds, strict=True)]
     everyone = [member for team in teams for member in team]
@@ -234,10 +189,10 @@ def train_and_measure_strong(
         return torch.stack(errors)
 
     dim_x, dim_y = (part.shape[-1] for part in (held_out[0].task.x_target, splits[0].train.y))
-    make = partial(make_model, base_name(label), strong.architecture(dim_x, dim_y))
-    settings = strong.settings(sources[0].refresh_every, experiment.precision)
+    make = partial(make_model, label.model, strong.architecture(dim_x, dim_y))
+    settings = strong.settings_of(sources[0].refresh_every, experiment.precision)
     replicas = [1000 * seed + number for seed in seeds for number in range(strong.members)]
-    fleet = experiment.fleet(label, make, sources, replicas, settings, place, validation)
+    fleet = experiment.train_replicas(label, make, sources, replicas, settings, place, validation)
     nets = iter([fleet.replica(row, best=True) for row in range(len(everyone))])
     return [
         measure_ensemble([(next(nets), member) for member in team], split, strong)
@@ -245,16 +200,15 @@ def train_and_measure_strong(
     ]
 
 
-Ensemble = Sequence[tuple[NeuralProcess, Member]]
+Team = Sequence[tuple[NeuralProcess, Member]]
 
 
-def fit_damping(ensemble: Ensemble, num_global: int) -> Tensor:
+def fit_damping(ensemble: Team, num_global: int) -> Tensor:
     """How much of what networks add to the centre to believe, 0 to 1 for each output, [dim_y].
 
     By least squares on the rows that each has held out, which together are most of the training rows.
     """
-    products: list[Tensor] = []
-    squares: list[Tensor] = []
+    products, squares = [], []
     for net, member in ensemble:
         targets = member.among(member.train, member.held_out)
         centre = targets.centre.unflatten(0, (len(member.metrics), -1)).mean(0)[:, 0]  # [N, dim_y]
@@ -264,13 +218,13 @@ def fit_damping(ensemble: Ensemble, num_global: int) -> Tensor:
     return (torch.stack(products).sum(0) / torch.stack(squares).sum(0).clamp(min=1e-12)).clamp(0, 1)
 
 
-def measure_ensemble(ensemble: Ensemble, split: Split, strong: Strong) -> Measured:
+def measure_ensemble(ensemble: Team, split: Split, strong: Strong) -> SplitScores:
     """Damp and stretch to what held-out rows say, and measure."""
-    learned = shown(split.train, strong.flatten)
+    learned = as_seen(split.train, strong.flatten)
     damping = fit_damping(ensemble, strong.num_global)
 
     def mixture(targets: Rows, itself: bool = True) -> GaussianPredictive:
-        asked = shown(targets, strong.flatten)
+        asked = as_seen(targets, strong.flatten)
         made = [
             member.predict(net, member.among(learned, asked, itself), strong.num_global, damping)
             for net, member in ensemble

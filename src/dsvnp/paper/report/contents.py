@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dsvnp.paper.report.about import about, order_of
+from dsvnp.paper.report.about import About, about, figures_of, order_of
 from dsvnp.paper.report.folds import find_folds
 from dsvnp.paper.report.runs import Run, find_runs, find_speed
-from dsvnp.paper.report.tables import seeds_text
+from dsvnp.paper.report.tables import Table, seeds_text, tables_of, title_of
 
 TITLE = "Doubly stochastic neural processes: results"
 LEDE = (
-    "What this library measured, beside what Wang & van Hoof (ICML 2020) print. Ours are means ± standard deviations "
+    "What this library measured, and what Wang & van Hoof (ICML 2020) print. Ours are means ± standard deviations "
     "over seeds; in brackets stands the paper's own spread. J counts all points of a task, P those outside the context."
     " A band that no legend names runs from the lowest seed to the highest."
 )
@@ -37,6 +37,32 @@ class Report(NamedTuple):
         if not report.runs and not report.speed:
             raise ValueError(f"no results.json at or below {folder}; make one with `dsvnp reproduce toy`")
         return report
+
+
+class Section(NamedTuple):
+    """What both forms of the report say of a run."""
+
+    title: str
+    anchor: str
+    facts: list[str]
+    words: About
+    tables: list[Table]  # that stand first
+    figures: list[tuple[Path, str]]  # and what they show
+    more: list[Table]
+    settings: dict[str, str]
+
+    @classmethod
+    def of(cls, run: Run, report: Report) -> Section:
+        """Gather it."""
+        tables = tables_of(run)
+        first, more = ([table for table in tables if table.headline is flag] for flag in (True, False))
+        titles = title_of(run), anchor(run, report), facts_of(run), about(run)
+        return cls(*titles, first, figures_of(run), more, settings_of(run.config))
+
+    @property
+    def more_text(self) -> str:
+        """How many tables are folded away."""
+        return f"{len(self.more)} more table{'s' * (len(self.more) > 1)}"
 
 
 def facts_of(run: Run) -> list[str]:

@@ -1,40 +1,22 @@
 """The benchmark of the estimators as a run: what `benchmarks/estimators.py` wrote, in rows like all others."""
 
-from __future__ import annotations
-
-import statistics
 from pathlib import Path
 from typing import Any
 
 from dsvnp.paper.report.runs import Run, read_json
+from dsvnp.paper.rows import grouped, make_row
 
 METRICS = ("rmse", "nll", "accuracy")
 
 
 def read_folds(path: Path) -> Run:
     """Read a `rows.json` with a row for each data set, estimator and fold."""
-    values: dict[tuple[str, str, str, str], list[float]] = {}
     folds = read_json(path)
-    for fold in folds:
-        for metric in METRICS:
-            if metric in fold:
-                key = (fold["dataset"], fold["estimator"], metric, _unit(metric, fold))
-                values.setdefault(key, []).append(fold[metric])
+    found = [(metric, fold) for fold in folds for metric in METRICS if metric in fold]
+    groups = grouped(found, lambda pair: (pair[1]["dataset"], pair[1]["estimator"], pair[0], _unit(*pair)))
     rows = [
-        {
-            "dataset": dataset,
-            "model": estimator,
-            "metric": metric,
-            "split": "test",
-            "unit": unit,
-            "mean": statistics.fmean(found),
-            "std": statistics.stdev(found) if len(found) > 1 else 0.0,
-            "median": statistics.median(found),
-            "seeds": found,
-            "paper": None,
-            "paper_spread": None,
-        }
-        for (dataset, estimator, metric, unit), found in values.items()
+        make_row(dataset, estimator, metric, "test", unit, [fold[metric] for _, fold in pairs])
+        for (dataset, estimator, metric, unit), pairs in groups.items()
     ]
     seconds = sum(fold["seconds"] for fold in folds)
     return Run(path.parent, "estimators", "defaults", "CPU", "", {}, rows, seconds)

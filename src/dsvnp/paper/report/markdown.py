@@ -1,46 +1,38 @@
 """The report as Markdown, with links to the pictures."""
 
-from __future__ import annotations
-
-from dsvnp.paper.report.about import about, figures_of
-from dsvnp.paper.report.contents import LEDE, TITLE, Report, facts_of, settings_of
-from dsvnp.paper.report.runs import Run
+from dsvnp.paper.report.contents import LEDE, TITLE, Report, Section
 from dsvnp.paper.report.speed import speed_table
-from dsvnp.paper.report.tables import Cell, Table, label_text, summary_of, tables_of, title_of
+from dsvnp.paper.report.tables import Cell, Table, label_text, summary_of
 
 
 def markdown_page(report: Report) -> str:
-    """The same as Markdown, with links to the pictures."""
+    """The whole report."""
     parts = [f"# {TITLE}", LEDE]
     if report.runs:
         parts.append(markdown_table(summary_of(report.runs)))
-    parts += [markdown_run(run, report) for run in report.runs]
+    parts += [markdown_run(Section.of(run, report), report) for run in report.runs]
     if report.speed:
         parts += ["## Speed", markdown_table(speed_table(report.speed))]
     return "\n\n".join(parts) + "\n"
 
 
-def markdown_run(run: Run, report: Report) -> str:
+def markdown_run(section: Section, report: Report) -> str:
     """One run."""
-    text = about(run)
-    parts = [f"## {title_of(run)}", ", ".join(facts_of(run)) + "."]
-    if text.question:
-        parts.append(f"{text.question} {text.paper + '.' if text.paper else ''}".strip())
-    tables = tables_of(run)
-    parts += [markdown_table(table) for table in tables if table.headline]
-    for path, shown in figures_of(run):
+    words = section.words
+    parts = [f"## {section.title}", ", ".join(section.facts) + "."]
+    if words.question:
+        parts.append(f"{words.question} {words.paper + '.' if words.paper else ''}".strip())
+    parts += map(markdown_table, section.tables)
+    for path, shown in section.figures:
         parts.append(f"![{shown}]({path.relative_to(report.folder).as_posix()})\n\n*{shown}*")
-    if text.differs:
-        parts.append("### What differs from the paper, and why")
-        parts.append("\n".join(f"- {item}" for item in text.differs))
-    if more := [markdown_table(table) for table in tables if not table.headline]:
-        parts += [
-            f"<details><summary>{len(more)} more table{'s' * (len(more) > 1)}</summary>",
-            *more,
-            "</details>",
-        ]
-    pairs = "\n".join(f"| {name} | {value} |" for name, value in settings_of(run.config).items())
-    if pairs:
+    if words.differs:
+        items = "\n".join(f"- {item}" for item in words.differs)
+        parts += ["### What differs from the paper, and why", items]
+    if section.more:
+        folded = [markdown_table(table) for table in section.more]
+        parts += [f"<details><summary>{section.more_text}</summary>", *folded, "</details>"]
+    if section.settings:
+        pairs = "\n".join(f"| {name} | {value} |" for name, value in section.settings.items())
         parts.append(f"### Settings\n\n| setting | value |\n| --- | --- |\n{pairs}")
     return "\n\n".join(parts)
 

@@ -1,7 +1,5 @@
 """Numbers as a reader wants them: as many digits as their spread supports, and words for which is better."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,21 +1,21 @@
 """The report as one self-contained HTML page: its style and its pictures are inside, nothing is fetched."""
 
-from __future__ import annotations
-
 import base64
 import re
+from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 from dsvnp import __version__
-from dsvnp.paper.report.about import about, figures_of
-from dsvnp.paper.report.contents import LEDE, TITLE, Report, anchor, facts_of, settings_of
+from dsvnp.files import write_atomically
+from dsvnp.paper.label import Label
+from dsvnp.paper.report.contents import LEDE, TITLE, Report, Section
 from dsvnp.paper.report.markdown import markdown_page
-from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.speed import speed_table
-from dsvnp.paper.report.tables import Cell, Table, label_text, summary_of, tables_of, title_of
-from dsvnp.plotting.style import INK, colour_of
+from dsvnp.paper.report.tables import Cell, Table, label_text, summary_of
+from dsvnp.plotting.style import INK
 
 TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 WIDE = 470  # pixels: a wider figure has a line of its own
@@ -27,58 +27,58 @@ def write_report(folder: Path) -> list[Path]:
     report = Report.find(folder)
     pages = {folder / "report.html": html_page(report), folder / "report.md": markdown_page(report)}
     for path, text in pages.items():
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text)
     return list(pages)
 
 
 def html_page(report: Report) -> str:
     """The page, with its style and its pictures inside."""
-    style = files("dsvnp.paper.report").joinpath("page.css").read_text(encoding="utf-8")
-    links = [(anchor(run, report), title_of(run)) for run in report.runs]
+    sections = [Section.of(run, report) for run in report.runs]
+    links = [(section.anchor, section.title) for section in sections]
     parts = [html_table(summary_of(report.runs))] if report.runs else []
-    parts += [html_run(run, report) for run in report.runs]
+    parts += map(html_run, sections)
     if report.speed:
         links.append(("speed", "Speed"))
         parts.append(f'<section id="speed"><h2>Speed</h2>{html_table(speed_table(report.speed))}</section>')
     items = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in links)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"<title>{TITLE}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f"<header><h1>{TITLE}</h1>\n<p>{escape(LEDE)}</p>\n<nav><ul>{items}</ul></nav></header>\n<main>\n"
-        + "\n".join(parts)
-        + f"\n</main>\n<footer>Made by <code>dsvnp report</code>, version {__version__}.</footer>\n</body>\n</html>\n"
-    )
+    texts = {"title": TITLE, "lede": escape(LEDE), "links": items, "parts": "\n".join(parts)}
+    return Template(_read("page.html")).substitute(texts, style=_read("page.css"), version=__version__)
 
 
-def html_run(run: Run, report: Report) -> str:
+def _read(name: str) -> str:
+    """A file next to this one."""
+    return files("dsvnp.paper.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def html_run(section: Section) -> str:
     """One run: what it asks, its tables, figures, settings, and what differs from the paper."""
-    text = about(run)
-    parts = [f'<section id="{anchor(run, report)}">', f"<h2>{escape(title_of(run))}</h2>"]
-    parts.append("<ul class=facts>" + "".join(f"<li>{escape(fact)}</li>" for fact in facts_of(run)) + "</ul>")
-    if text.question:
-        where = f" <span class=where>{escape(text.paper)}.</span>" if text.paper else ""
-        parts.append(f"<p>{escape(text.question)}{where}</p>")
-    tables = tables_of(run)
-    parts += [html_table(table) for table in tables if table.headline]
+    words = section.words
+    parts = [f'<section id="{section.anchor}">', f"<h2>{escape(section.title)}</h2>"]
+    parts.append(f"<ul class=facts>{html_items(section.facts)}</ul>")
+    if words.question:
+        where = f" <span class=where>{escape(words.paper)}.</span>" if words.paper else ""
+        parts.append(f"<p>{escape(words.question)}{where}</p>")
+    parts += map(html_table, section.tables)
     parts.append('<div class="figures">')
-    parts += [html_figure(path, shown) for path, shown in figures_of(run)]
+    parts += [html_figure(path, shown) for path, shown in section.figures]
     parts.append("</div>")
-    if text.differs:
-        items = "".join(f"<li>{escape(item)}</li>" for item in text.differs)
-        parts.append(f"<h3>What differs from the paper, and why</h3><ul>{items}</ul>")
-    if more := [html_table(table) for table in tables if not table.headline]:
-        parts.append(
-            f"<details><summary>{len(more)} more table{'s' * (len(more) > 1)}</summary>{''.join(more)}</details>"
+    if words.differs:
+        parts.append(f"<h3>What differs from the paper, and why</h3><ul>{html_items(words.differs)}</ul>")
+    if section.more:
+        folded = "".join(map(html_table, section.more))
+        parts.append(f"<details><summary>{section.more_text}</summary>{folded}</details>")
+    if section.settings:
+        pairs = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+            for name, value in section.settings.items()
         )
-    pairs = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in settings_of(run.config).items()
-    )
-    if pairs:
         parts.append(f"<details><summary>Settings of this run</summary><dl>{pairs}</dl></details>")
     return "\n".join([*parts, "</section>"])
+
+
+def html_items(items: Iterable[str]) -> str:
+    """The items of a list."""
+    return "".join(f"<li>{escape(item)}</li>" for item in items)
 
 
 def html_table(table: Table) -> str:
@@ -98,7 +98,7 @@ def html_table(table: Table) -> str:
 
 def mark_of(label: str) -> str:
     """A model's colour; what is no model of ours has that of the text, dark or light."""
-    colour = colour_of(label)
+    colour = Label.parse(label).look.colour
     return "currentColor" if colour == INK else colour
 
 

@@ -1,12 +1,10 @@
 """Runs as a report finds them: `results.json`, the figures beside it, and how long it took. No weights are needed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 PICTURES = (".svg", ".png")
 KEYS = ("experiment", "preset", "device", "version", "config", "rows")
@@ -14,30 +12,19 @@ KEYS = ("experiment", "preset", "device", "version", "config", "rows")
 
 @dataclass(frozen=True)
 class Run:
-    """One run of an experiment.
+    """One run of an experiment."""
 
-    Attributes:
-        folder: where it is.
-        experiment: its name.
-        preset: "smoke", "quick" or "paper".
-        device: what it ran on.
-        version: of this package.
-        config: its settings.
-        rows: what came out, as `results.json` holds it.
-        seconds: how long all units took, compilation included; None where `units.json` is absent.
-    """
-
-    folder: Path
-    experiment: str
-    preset: str
-    device: str
-    version: str
-    config: Mapping[str, Any]
-    rows: Sequence[Mapping[str, Any]]
-    seconds: float | None = None
+    folder: Path  # where it is
+    experiment: str  # its name
+    preset: str  # "smoke", "quick" or "paper"
+    device: str  # what it ran on
+    version: str  # of this package
+    config: Mapping[str, Any]  # its settings
+    rows: Sequence[Mapping[str, Any]]  # what came out, as `results.json` holds it
+    seconds: float | None = None  # of all units, compilation included; None where `units.json` is absent
 
     @classmethod
-    def read(cls, path: Path) -> Run:
+    def read(cls, path: Path) -> Self:
         """Read a `results.json` and what is beside it."""
         data = read_json(path)
         absent = [key for key in KEYS if key not in data] if isinstance(data, dict) else list(KEYS)

@@ -1,7 +1,5 @@
 """The table of speed, from what `benchmarks/speed.py` wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +30,7 @@ def _lines(file: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Cell | None, ..
     for model in MODELS:
         ours = [row for row in rows if (row["library"], row["model"]) == ("dsvnp", model)]
         peer = [row for row in rows if (row["library"], row["model"]) == (PEER, model)]
-        for precision in _distinct(row.get("precision") for row in ours):
+        for precision in dict.fromkeys(row["precision"] for row in ours if row.get("precision")):
             same = [row for row in ours if row.get("precision") == precision]
             cells = [_time(same, replicas) for replicas in (1, 10)]
             odd = precision == "float32" and same[0]["device"] == "cuda"
@@ -57,8 +55,3 @@ def _time(rows: Sequence[Row], replicas: int) -> Cell | None:
 def _digits(row: Row) -> str:
     """Milliseconds with three digits."""
     return f"{row['ms_per_model_step']:.3g}"
-
-
-def _distinct(values: Iterator[Any]) -> list[Any]:
-    """Each value once, without None."""
-    return [value for value in dict.fromkeys(values) if value is not None]

@@ -1,72 +1,55 @@
-"""Tables of a run: ours beside the paper's, a row a model. What they look like is for the pages to say."""
-
-from __future__ import annotations
+"""Tables of a run: ours and the paper's, one row per model. The pages decide what they look like."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dsvnp.paper.label import Label
 from dsvnp.paper.report.about import about, is_headline
 from dsvnp.paper.report.numbers import distance, mean_and_spread, needs_median, number, printed, verdict
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.words import goal_of, metric_text, split_text, unit_text
-from dsvnp.plotting.style import text_of
+from dsvnp.paper.rows import grouped
 
 Row = Mapping[str, Any]
-MAX_COLUMNS = 6  # what a screen shows beside each other
+MAX_COLUMNS = 6  # what a screen shows next to each other
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table says in one place.
+    """What a table says in one place."""
 
-    Attributes:
-        text: the figure.
-        notes: what stands below it: the paper's figure, the median, the number of seeds where it differs.
-        verdict: ours against the paper's: "better", "level", "worse", or nothing.
-        best: whether it is the best of its column.
-    """
-
-    text: str
+    text: str  # the figure
+    # what stands below it: the paper's figure, the median, the number of seeds where it differs
     notes: tuple[str, ...] = ()
-    verdict: str = ""
-    best: bool = False
+    verdict: str = ""  # ours against the paper's: "better", "level", "worse", or nothing
+    best: bool = False  # whether it is the best of its column
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table."""
 
-    Attributes:
-        title: what it shows.
-        caption: how to read it.
-        columns: names of the columns, the first one's too.
-        rows: for each row its label and its cells; None where nothing was measured.
-        models: whether labels are names of models.
-        headline: whether it stands first.
-    """
-
-    title: str
-    caption: str
-    columns: tuple[str, ...]
+    title: str  # what it shows
+    caption: str  # how to read it
+    columns: tuple[str, ...]  # names of the columns, the first one's too
+    # for each row its label and its cells; None where nothing was measured
     rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
-    models: bool = True
-    headline: bool = True
+    models: bool = True  # whether labels are names of models
+    headline: bool = True  # whether it stands first
 
 
 def tables_of(run: Run) -> list[Table]:
     """The tables of a run: one for each metric and unit, and for each data set or split as the paper lays it out."""
     fixed, across = ("dataset", "split") if about(run).table_per == "dataset" else ("split", "dataset")
     if len(_distinct(run.rows, across)) == 1 < len(_distinct(run.rows, fixed)):
-        fixed, across = across, fixed  # one column a table would be a waste
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in run.rows:
-        quantity = f"{row['metric']}/{row['unit']}"
-        groups.setdefault((quantity, row[fixed]), []).append({**row, "quantity": quantity})
+        fixed, across = across, fixed  # one column per table would be a waste
+    rows = [{**row, "quantity": f"{row['metric']}/{row['unit']}"} for row in run.rows]
+    groups = grouped(rows, lambda row: (row["quantity"], row[fixed]))
     tables: dict[tuple[str, ...], list[Row]] = {}
     for key, rows in groups.items():
         columns = _distinct(rows, across)
-        # tables of a single column make one together, a column a quantity
+        # tables of a single column make one together, with one column per quantity
         tables.setdefault((*key[1:], *columns) if len(columns) == 1 else key, []).extend(rows)
     several = len(_distinct(run.rows, fixed)) > 1
     return [
@@ -82,17 +65,12 @@ def _narrow(rows: Sequence[Row], across: str) -> list[tuple[str, list[Row]]]:
     columns = _distinct(rows, across)
     count = -(-len(columns) // MAX_COLUMNS)
     width = -(-len(columns) // count)
-    parts: dict[str, list[Row]] = {}
-    for row in rows:
-        word = (
-            row[across].partition("-")[0] if across == "split" else str(columns.index(row[across]) // width)
-        )
-        parts.setdefault(word, []).append(row)
-    return (
-        [("", list(rows))]
-        if count == 1
-        else [(word if across == "split" else "", p) for word, p in parts.items()]
-    )
+    if count == 1:
+        return [("", list(rows))]
+    if across == "split":
+        return list(grouped(rows, lambda row: row[across].partition("-")[0]).items())
+    parts = grouped(rows, lambda row: columns.index(row[across]) // width)
+    return [("", part) for part in parts.values()]
 
 
 def summary_of(runs: Sequence[Run]) -> Table:
@@ -120,7 +98,7 @@ def summary_of(runs: Sequence[Run]) -> Table:
 def title_of(run: Run) -> str:
     """The run's title, with the domain where an experiment has several."""
     domain = run.config.get("domain")
-    return f"{about(run).title}: {split_text(str(domain))}" if domain else about(run).title
+    return f"{about(run).title}: {split_text(about(run), str(domain))}" if domain else about(run).title
 
 
 def seeds_text(run: Run) -> str:
@@ -130,16 +108,11 @@ def seeds_text(run: Run) -> str:
 
 
 def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) -> Table:
-    """One table: a row a model, a column for each value of `across`.
+    """One table: one row per model, one column for each value of `across`, "split", "dataset" or "quantity".
 
-    Args:
-        run: where the rows come from.
-        rows: what to show.
-        across: "split", "dataset" or "quantity".
-        shown: the data set or split that the table is about; nothing where the run has a single one.
-        word: a first word that all columns share, for the title.
+    `shown` is what the table is about, if a run has several; `word` a first word that all columns share, for the title.
     """
-    columns, models = _distinct(rows, across), _distinct(rows, "model")
+    words, columns, models = about(run), _distinct(rows, across), _distinct(rows, "model")
     seeds = max(len(row["seeds"]) for row in rows)
     cells = {(row["model"], row[across]): _cell(row, run, seeds) for row in rows}
     for column in columns:
@@ -149,12 +122,12 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
     if across == "quantity":
         first = {row[across]: row for row in reversed(rows)}
         headers = [_quantity_text(first[column], run) for column in columns]
-        what, goal = [split_text(rows[0]["dataset"])], ""
+        what, goal = [split_text(words, rows[0]["dataset"])], ""
     else:
-        headers = [split_text(column.removeprefix(f"{word}-")) for column in columns]
-        what = [split_text(word), *_metric_names(rows[0])]
+        headers = [split_text(words, column.removeprefix(f"{word}-")) for column in columns]
+        what = [split_text(words, word), *_metric_names(rows[0], run)]
         goal = _goal_text({goal_of(row, run) for row in rows})
-    title = ", ".join(filter(None, [split_text(shown), *what]))
+    title = ", ".join(filter(None, [split_text(words, shown), *what]))
     return Table(
         title[:1].upper() + title[1:],
         f"{goal}{_repeats(seeds, run)}.",
@@ -164,16 +137,16 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
     )
 
 
-def _metric_names(row: Row) -> list[str]:
+def _metric_names(row: Row, run: Run) -> list[str]:
     """A row's metric, and its unit where it has one, in words."""
-    return list(filter(None, [metric_text(row["metric"]), unit_text(row["unit"])]))
+    return list(filter(None, [metric_text(about(run), row["metric"]), unit_text(row["unit"])]))
 
 
 def _quantity_text(row: Row, run: Run) -> str:
     """A metric and its unit as the name of a column, with what is good."""
     goal = goal_of(row, run)
     good = f" ({goal} is better)" if isinstance(goal, str) else ""
-    return ", ".join(_metric_names(row)) + good
+    return ", ".join(_metric_names(row, run)) + good
 
 
 def _cell(row: Row, run: Run, seeds: int) -> Cell:
@@ -227,4 +200,4 @@ def _distinct(rows: Iterable[Row], key: str) -> list[str]:
 
 def label_text(table: Table, label: str) -> str:
     """What a reader calls a row."""
-    return text_of(label) if table.models else label
+    return Label.parse(label).look.text if table.models else label

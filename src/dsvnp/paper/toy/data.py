@@ -1,7 +1,5 @@
 """The toy function (Sec. 4.1, Fig. 2's first row): 20 noisy observations with a gap, and tasks made of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

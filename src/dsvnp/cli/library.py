@@ -1,0 +1,69 @@
+"""`dsvnp models` and `dsvnp demo`: a first look."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsvnp.cli.options import Device
+
+
+def models() -> None:
+    """List the registered models."""
+    found = dict(registered())
+    width = max(map(len, found))
+    for name, summary in found.items():
+        typer.echo(f"{name:<{width}}  {summary}")
+
+
+def registered() -> Iterator[tuple[str, str]]:
+    """Name and summary of each registered model, read from the source: to import the classes is to import torch."""
+    folder = Path(__file__).parents[1] / "models"
+    described = {}
+    for path in folder.glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and (texts := _texts(node)).keys() >= {"name", "summary"}:
+                described[node.name] = (texts["name"], texts["summary"])
+    listed = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    for item in ast.walk(listed):
+        if isinstance(item, ast.Tuple):
+            names = [name.id for name in item.elts if isinstance(name, ast.Name)]
+            yield from (described[name] for name in names if name in described)
+
+
+def _texts(node: ast.ClassDef) -> dict[str, str]:
+    """The texts that a class assigns to names of its own."""
+    return {
+        target.id: line.value.value
+        for line in node.body
+        if isinstance(line, ast.Assign)
+        and isinstance(line.value, ast.Constant)
+        and isinstance(line.value.value, str)
+        for target in line.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps of each model.")] = None,
+    device: Device = "cpu",
+) -> None:
+    """Train four neural processes on random curves and draw what they predict, in about two minutes."""
+    from rich.console import Console
+
+    from dsvnp.demo import Demo, run_demo
+    from dsvnp.devices import one_thread, pick_device
+
+    with one_thread():
+        run_demo(Demo() if steps is None else Demo(num_steps=steps), out, Console(), str(pick_device(device)))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(models)
+    app.command()(demo)

@@ -1,0 +1,19 @@
+"""What several commands share: options, and the check of a device's name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def _known(name: str) -> str:
+    """Check the name of a device; only where it names a GPU must torch be asked how many there are."""
+    if name in ("auto", "cpu"):
+        return name
+    from dsvnp.devices import known_device
+
+    return known_device(name)
+
+
+Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.", callback=_known)]

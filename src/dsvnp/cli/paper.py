@@ -1,0 +1,131 @@
+"""`dsvnp reproduce` and `dsvnp report`: the paper's experiments."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dsvnp.cli.options import Device
+from dsvnp.naming import lookup, unknown
+from dsvnp.paper import EXPERIMENTS
+
+if TYPE_CHECKING:
+    from dsvnp.paper.experiment import Workplace
+
+ALL = "all"
+
+
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help=f"Which one: {', '.join(EXPERIMENTS)}, or {ALL}.")],
+    preset: Annotated[
+        str, typer.Option(help="smoke (seconds), quick (minutes on two cores) or paper (a GPU).")
+    ] = "quick",
+    models: Annotated[str | None, typer.Option(help="Some models only, with commas between them.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    device: Device = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; runs/EXPERIMENT-PRESET by default.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Directory of the data sets; the variable DSVNP_DATA by default.")
+    ] = None,
+    datasets: Annotated[
+        str | None, typer.Option(help="Some data sets only, with commas (multioutput, ablations).")
+    ] = None,
+    domain: Annotated[str | None, typer.Option(help="mnist or cifar10 (images).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Insist on an earlier run to continue.")] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Change a setting of the preset: NAME=JSON, or GROUP.NAME=JSON; repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Run an experiment of the paper, or all of them; run it again to continue where it stopped."""
+    from rich.console import Console
+
+    from dsvnp.devices import one_thread, pick_device
+    from dsvnp.models import MODELS
+    from dsvnp.paper.experiment import Workplace
+
+    names = tuple(models.split(",")) if models else None
+    for name in names or ():
+        lookup(name, MODELS, "model")
+    folder = out or Path("runs") / "-".join(filter(None, [experiment, domain, preset]))
+    place = Workplace(folder, pick_device(device), Console(), data_dir)
+    own = {"datasets": tuple(datasets.split(",")) if datasets else None, "domain": domain}
+    if experiment == ALL and (set_ or any(own.values())):
+        raise ValueError(
+            "--datasets, --domain and --set belong to one experiment; leave them out, or name it"
+        )
+    # Networks this small gain nothing by a second thread, which stalls them on a busy machine.
+    with one_thread() if place.device.type == "cpu" else nullcontext():
+        if experiment == ALL:
+            _reproduce_all(preset, place, resume, models=names, num_seeds=seeds)
+        else:
+            given = {**own, "models": names, "num_seeds": seeds}
+            changes = {**{n: v for n, v in given.items() if v is not None}, **changes_of(set_ or [])}
+            _reproduce_one(experiment, preset, place, resume, own, changes)
+
+
+def _reproduce_one(
+    experiment: str, preset: str, place: Workplace, resume: bool, own: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    """Run one experiment with some settings changed; `own` are those that not every experiment has."""
+    from dsvnp.paper.runner import run
+    from dsvnp.paper.settings import make_experiment
+
+    if experiment not in EXPERIMENTS:
+        raise ValueError(unknown(experiment, [*EXPERIMENTS, ALL], "experiment"))
+    kind = EXPERIMENTS[experiment]
+    for name, value in own.items():
+        if value is not None and name not in (field.name for field in fields(kind)):
+            raise ValueError(f"{experiment} has no setting {name}; leave out --{name}")
+    run(make_experiment(kind, preset, **changes), place, resume)
+
+
+def _reproduce_all(preset: str, place: Workplace, resume: bool, **overrides: Any) -> None:
+    """Run every experiment that finds its data, then make the report."""
+    from dsvnp.paper.all import plan, run_all
+
+    failed = run_all(plan(EXPERIMENTS.values(), preset, place.data_dir, **overrides), place, resume)
+    report(place.out)
+    if failed:
+        raise ValueError(f"failed: {', '.join(failed)}; correct the cause and run again with --resume")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder with results, at or below it.")],
+) -> None:
+    """Make one page of all results in a folder next to the paper's figures: report.html and report.md."""
+    from dsvnp.paper.report.page import write_report
+
+    for path in write_report(folder):
+        typer.echo(f"Written: {path}")
+
+
+def changes_of(pairs: list[str]) -> dict[str, Any]:
+    """Read NAME=JSON pairs; a value that is not JSON is a text."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes NAME=VALUE, got {pair!r}")
+        if name == "preset":
+            raise ValueError("a preset is what --set changes; choose it with --preset")
+        try:
+            out[name] = json.loads(text)
+        except json.JSONDecodeError:
+            out[name] = text
+    return out
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(reproduce)
+    app.command()(report)

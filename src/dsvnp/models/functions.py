@@ -1,0 +1,163 @@
+"""The part of the contract that is about several targets together: functions, and their joint likelihood.
+
+    sample_functions   draws of z_G, or chains of the model's own samples
+    log_prob_joint     the chain rule with the true outputs
+
+`dsvnp.autoregression` has the equations. Any model gets both from its predictive distribution.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import partial
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from dsvnp.autoregression import (
+    chain_log_prob,
+    draw_chains,
+    functions_of,
+    orders_of,
+    predict_by_chains,
+    random_orders,
+)
+from dsvnp.models.noise import Noise, evaluating
+from dsvnp.networks import Shape
+from dsvnp.predictive import Predictive
+from dsvnp.task import Task
+
+
+class FunctionDraws(nn.Module, ABC):
+    """What a `NeuralProcess` does with several targets together, on top of one pass over context and targets."""
+
+    @abstractmethod
+    def noise_shapes(
+        self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
+    ) -> dict[str, Shape]:
+        """See `NeuralProcess`."""
+
+    @abstractmethod
+    def check(self, task: Task, num_global: int = 1, num_local: int = 1, validate: bool = True) -> None:
+        """See `NeuralProcess`."""
+
+    @abstractmethod
+    def _predict(
+        self,
+        task: Task,
+        num_global: int,
+        num_local: int,
+        noise: Noise | None,
+        generator: torch.Generator | None,
+        chunk: int,
+    ) -> Predictive:
+        """One pass over context and targets."""
+
+    @final
+    def sample_functions(
+        self,
+        task: Task,
+        num_samples: int = 1,
+        *,
+        noise: bool = True,
+        autoregressive: bool | None = None,
+        block: int = 1,
+        num_local: int = 16,
+        differentiable: bool = False,
+        generator: torch.Generator | None = None,
+        chunk: int = 2**16,
+        validate: bool = True,
+    ) -> Tensor:
+        """Draw functions at the targets, [N, B, T, D], coherent within each task; `y_target` is never read.
+
+        Labels are [N, B, T, 1]; class probabilities if noise is False. Empty slots hold 0.
+
+        Args:
+            task: context and targets.
+            num_samples: number of functions N for each task.
+            noise: whether outputs are observations; otherwise each is the mean that its function has there.
+            autoregressive: whether a function is a chain of the model's own samples (see `dsvnp.autoregression`) or a
+                draw of z_G, or of a dropout mask. None takes a draw where the model has one and a chain elsewhere:
+                without either, the outputs of a conditional model are independent.
+            block: number of targets that are sampled at once, if autoregressive.
+            num_local: draws of each z_* that a function without noise is averaged over.
+            differentiable: keep the graph for gradients; the choice of a component or a label has none.
+            generator: where everything is drawn from.
+            chunk: number of targets decoded at once or, if autoregressive, of points encoded at once.
+            validate: look at the values of the task first.
+        """
+        if autoregressive is None:
+            shapes = self.noise_shapes(task.num_tasks, task.num_targets, 1, 1, shared=True)
+            autoregressive = not set(shapes) - {"local"}
+        task = replace(task, y_target=None)
+        self.check(task, 1, num_local, validate)
+        at_least_one(num_samples=num_samples, block=block)
+        num_local = 1 if noise else num_local
+        one = partial(self._one_draw, num_local=num_local, noise=None, generator=generator, chunk=chunk)
+        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()), evaluating(self):
+            if not autoregressive:
+                drawn = self._predict(task, num_samples, num_local, None, generator, chunk)
+                drawn = drawn.map(lambda array: array.expand(num_samples, *array.shape[1:]))
+            elif noise:  # a chain holds observations already
+                orders = random_orders(task, num_samples, generator)
+                return draw_chains(one, task, orders, block, generator, chunk)
+            else:
+                drawn = predict_by_chains(one, task, num_samples, block, generator, chunk)
+            return torch.where(task.mask_target.unsqueeze(-1), functions_of(drawn, noise, generator), 0)
+
+    @final
+    @torch.no_grad()
+    def log_prob_joint(
+        self,
+        task: Task,
+        orders: int | Tensor = 8,
+        *,
+        block: int = 1,
+        num_global: int = 32,
+        num_local: int = 1,
+        generator: torch.Generator | None = None,
+        chunk: int = 2**16,
+        validate: bool = True,
+    ) -> Tensor:
+        """Log-density of all targets of a task together by the chain rule with the true outputs, [B].
+
+        The mean over orders of ln p(y_T | C), not divided by the number of targets. Left out are empty slots, targets
+        that belong to the context, and missing outputs (NaN). Where the model has latents, each block is scored by K·S
+        draws, whose log-mean is too low on average, and z_G is drawn again for each block: the result does not bound
+        the density under one z_G for all targets, which `dsvnp.log_likelihood(..., per="task")` estimates.
+
+        Args:
+            task: tasks with y_target.
+            orders: number of random orders, or the orders themselves, [N, B, T] or [N, 1, T] for all tasks alike: which
+                slot is visited first, second, …
+            block: number of targets that are scored at once; all of them give the product of the marginals, or for
+                models with z_G its joint density.
+            num_global: draws K of z_G for each block.
+            num_local: draws S of each z_*.
+            generator: where orders and noise are drawn from.
+            chunk: number of points encoded at once.
+            validate: look at the values of the task first.
+        """
+        self.check(task, num_global, num_local, validate)
+        at_least_one(block=block, orders=len(orders) if isinstance(orders, Tensor) else orders)
+        orders = orders_of(task, orders, generator)
+
+        def conditional(step: Task) -> Predictive:
+            return self._predict(step, num_global, num_local, None, generator, chunk)
+
+        with evaluating(self):
+            values = chain_log_prob(conditional, task, orders, block, num_global * num_local, chunk)
+        return values.mean(0)
+
+    def _one_draw(self, task: Task, **settings: Any) -> Predictive:
+        """One pass with one draw of z_G, as a chain takes it at each step."""
+        return self._predict(task, num_global=1, **settings)
+
+
+def at_least_one(**counts: int) -> None:
+    """Refuse numbers below 1."""
+    for name, value in counts.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}; pass a larger number")

@@ -1,0 +1,58 @@
+"""The random numbers that a model consumes, and the mode in which it predicts.
+
+`noise` maps names to tensors: "global" [K, B, Z] and "local" [K, S, B, T, Z] are standard normal, "dropout.i" uniform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from dsvnp.networks import Shape
+from dsvnp.task import Task
+
+Noise = Mapping[str, Tensor]
+
+
+def draw_noise(
+    shapes: Mapping[str, Shape], like: Tensor, generator: torch.Generator | None
+) -> dict[str, Tensor]:
+    """Draw noise of the given shapes: uniform in [0, 1) for dropout, standard normal for latents."""
+    return {
+        name: (torch.rand if is_uniform(name) else torch.randn)(
+            shape, generator=generator, dtype=like.dtype, device=like.device
+        )
+        for name, shape in shapes.items()
+    }
+
+
+def is_uniform(name: str) -> bool:
+    """Whether noise of this name is uniform; all other noise is standard normal."""
+    return name.startswith("dropout")
+
+
+def noise_of(noise: Noise, task: Task, start: int, step: int) -> dict[str, Tensor]:
+    """Take the local noise of some targets, where there is any; a single slot serves all."""
+    if "local" not in noise or (points := noise["local"].shape[-2]) == 1:
+        return {}
+    if points != task.num_targets:
+        raise ValueError(
+            f"noise['local'] has {points} points but the task has {task.num_targets} targets; "
+            "pass one slot per target, or a single one for all"
+        )
+    return {"local": noise["local"][..., start : start + step, :]}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode (batch norm) for a while."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:  # each as it was: a user may have frozen a part
+        for module, training in modes:
+            module.training = training

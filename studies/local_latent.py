@@ -1,0 +1,213 @@
+"""Trials of how DSVNP's local latent is inferred: one problem, one recipe, some seeds, one line of JSON for each.
+
+    python -m studies.local_latent --problem shared-noise-2 --recipe np,local-ladder-4-iw --steps 60000 --seeds 0,1,2 \
+        --device cuda --out trials.jsonl
+
+The seeds train together as one fleet. Problems are those of the experiment `ambiguity`, and "sensors". All models
+have the same networks and σ floor. Likelihoods are per point, of targets outside the context, by draws that suffice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dsvnp.estimation import log_likelihood
+from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.objectives import Objective
+from dsvnp.paper.ambiguity.problems import PROBLEMS
+from dsvnp.sources.base import TaskSource
+from dsvnp.training import Fleet, Settings
+from dsvnp.training.fleet import matmul_precision
+from dsvnp.training.schedule import Schedule
+from studies.sensors import Y_STD, Sensors, new_sensors
+
+WIDE = {"encoder": (128, 128), "dim_lat": 128, "decoder": (128, 128, 128)}
+FLOOR = 0.01
+MAX_DRAWS = 16384
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model, what it changes of the wide architecture, and what it changes of the objective.
+
+    Attributes:
+        model: registered name.
+        arch: changes of the architecture.
+        objective: changes of the objective.
+        ramp: share of the steps over which the weights of the KLs rise from 0; 0 for full weights at once.
+        late: share of the steps over which β_local falls from 100 to 1; 0 for 1 at once.
+    """
+
+    model: str = "dsvnp"
+    arch: Mapping[str, Any] = field(default_factory=dict)
+    objective: Mapping[str, Any] = field(default_factory=dict)
+    ramp: float = 0.0
+    late: float = 0.0
+
+    def with_arch(self, **changes: Any) -> Recipe:
+        """The recipe with another architecture."""
+        return replace(self, arch={**self.arch, **changes})
+
+    def with_objective(self, **changes: Any) -> Recipe:
+        """The recipe with another objective."""
+        return replace(self, objective={**self.objective, **changes})
+
+
+def all_recipes() -> dict[str, Recipe]:
+    """Every recipe by name: "local-" and what is done to the local latent, its size, and what is done to the loss."""
+    paper, np = Recipe(), Recipe("np")
+    recipes = {
+        "cnp": Recipe("cnp"),
+        "np": np,
+        "attnnp": Recipe("attnnp"),
+        "np-iw": np.with_objective(kind="iw", num_global=8),
+        "np-npml": np.with_objective(kind="npml", num_global=2),
+        "np-npml-8": np.with_objective(kind="npml", num_global=8),
+        "np-gsnn": np.with_objective(kind="gsnn", num_global=4),
+        "paper": paper,
+        "paper-anneal": replace(paper, ramp=0.5),
+        "paper-silent": paper.with_arch(local_start="silent"),
+        "paper-detach": paper.with_arch(local_detach=True),
+        "paper-silent-detach": paper.with_arch(local_start="silent", local_detach=True),
+    }
+    inferred: dict[str, dict[str, Any]] = {
+        "free": {},
+        "silent": {"local_start": "silent"},
+        "quiet": {"local_start": "silent", "local_detach": True},
+        "ladder": {"local_posterior": "ladder"},
+        "ladder-detach": {"local_posterior": "ladder", "local_detach": True},
+    }
+    for (name, arch), dim in product(inferred.items(), (2, 4, 8)):
+        small, named = paper.with_arch(dim_local=dim, **arch), f"local-{name}-{dim}"
+        deep, iw = small.with_arch(local_hidden=(128, 128)), {"kind": "iw", "num_local": 8}
+        npml = {"kind": "npml", "num_global": 2, "num_local": 4}
+        recipes |= {
+            named: small,
+            f"{named}-late": replace(small, late=0.25),
+            f"{named}-anneal": replace(small, ramp=0.25),
+            f"{named}-iw": small.with_objective(**iw),
+            f"{named}-late-iw": replace(small, late=0.25).with_objective(**iw),
+            f"{named}-deep": deep,
+            f"{named}-deep-iw": deep.with_objective(**iw),
+            f"{named}-deep-late-iw": replace(deep, late=0.25).with_objective(**iw),
+            f"{named}-npml": small.with_objective(**npml),
+            f"{named}-npml-8": small.with_objective(kind="npml", num_global=8, num_local=4),
+            f"{named}-npml-deep": deep.with_objective(**npml),
+            f"{named}-npml-priors": small.with_objective(**npml, propose_local=False),
+            f"{named}-gsnn": small.with_objective(kind="gsnn", num_global=2, num_local=4),
+            f"{named}-gsnn-anneal": replace(small, ramp=0.25).with_objective(
+                kind="gsnn", num_global=2, num_local=4
+            ),
+            f"{named}-gsnn-late": replace(small, late=0.25).with_objective(
+                kind="gsnn", num_global=2, num_local=4
+            ),
+            f"{named}-si": small.with_objective(kind="si", num_local=8),
+            f"{named}-free-bits": small.with_objective(free_bits=0.05),
+        }
+    return {**recipes, "default": recipes["local-ladder-detach-4-npml"]}
+
+
+def make_source(problem: str, seeds: list[int], device: str) -> TaskSource | list[TaskSource]:
+    """Where the tasks of a problem come from: one source for all seeds, or sensors of its own for each."""
+    if problem == "sensors":
+        return [Sensors(seed, device=device) for seed in seeds]
+    return PROBLEMS[problem].source()
+
+
+def train(problem: str, recipe: Recipe, steps: int, seeds: list[int], device: str, rate: float) -> Fleet:
+    """Train one replica per seed, the learning rate falling to zero as a cosine."""
+    known = None if problem == "sensors" else PROBLEMS[problem]
+    dim_x, dim_y = (1, 1) if known is None else (known.dim_x, known.dim_y)
+    arch = Architecture(dim_x, dim_y, sigma_floor=FLOOR, **{**WIDE, **recipe.arch})
+    ramp = {"anneal": "linear", "anneal_steps": int(recipe.ramp * steps)} if recipe.ramp else {}
+    late = {"late_steps": int(recipe.late * steps)} if recipe.late else {}
+    settings = Settings(
+        steps,
+        learning_rate=rate,
+        schedule=Schedule(kind="cosine"),
+        objective=Objective(**{**recipe.objective, **ramp, **late}),
+        precision="tf32" if device == "cuda" else "float32",
+    )
+    fleet = Fleet(
+        partial(make_model, recipe.model, arch), make_source(problem, seeds, device), seeds, settings, device
+    )
+    with matmul_precision(settings.precision):
+        for _ in range(steps):
+            fleet.step()
+    return fleet
+
+
+# --- measuring ---
+
+
+def measure(model: NeuralProcess, problem: str, device: str, num_tasks: int) -> Iterator[tuple[str, Any]]:
+    """Names and numbers of one trained model, on the same tasks for all."""
+    generator = torch.Generator(device).manual_seed(77)
+    if problem == "sensors":
+        for known in (5, 10, 20):
+            task = new_sensors(known, generator, min(100, num_tasks))
+            error = (model.predict(task, 256, generator=generator).mean - task.all_points()[0])[:, 20:]
+            yield f"rmse_{known}", Y_STD * float(error.square().mean().sqrt())
+            yield f"log_likelihood_{known}", log_likelihood(model, task, max_draws=MAX_DRAWS).mean
+        return
+    batches = [known.task for known in PROBLEMS[problem].tasks(num_tasks, generator)]
+    found = log_likelihood(model, batches, max_draws=MAX_DRAWS)
+    yield from {
+        name: getattr(found, name) for name in ("method", "draws", "still", "stderr", "bound")
+    }.items()
+    yield "log_likelihood", found.mean
+    with torch.no_grad():
+        terms = model.objective(batches[0], 16).per_point()
+    yield from ((name, float(value)) for name, value in terms.items())
+
+
+def main() -> None:
+    """Train and measure one recipe on one problem."""
+    recipes = all_recipes()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--problem", required=True, choices=["sensors", *PROBLEMS])
+    parser.add_argument("--recipe", required=True, help=f"one or more, with commas: {', '.join(recipes)}")
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--seeds", default="0", help="with commas")
+    parser.add_argument("--rate", type=float, default=1e-3, help="learning rate")
+    parser.add_argument("--tasks", type=int, default=512, help="tasks to measure on")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, required=True)
+    chosen = parser.parse_args()
+    seeds = [int(seed) for seed in chosen.seeds.split(",")]
+    for name in chosen.recipe.split(","):
+        if name not in recipes:
+            parser.error(f"unknown recipe {name!r}; known: {', '.join(recipes)}")
+    for name in chosen.recipe.split(","):
+        start = time.perf_counter()
+        fleet = train(chosen.problem, recipes[name], chosen.steps, seeds, chosen.device, chosen.rate)
+        trained = time.perf_counter() - start
+        for row, seed in enumerate(seeds):
+            result: dict[str, Any] = {
+                "problem": chosen.problem,
+                "recipe": name,
+                "steps": chosen.steps,
+                "seed": seed,
+            }
+            result |= {"seconds": trained, "active": fleet.active[row]}
+            result |= measure(fleet.replica(row), chosen.problem, chosen.device, chosen.tasks)
+            line = json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in result.items()})
+            print(line, flush=True)
+            with chosen.out.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The study of the local latent: every recipe is one that can be trained, and a trial writes what it measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+
+from dsvnp import Architecture
+from dsvnp.objectives import Objective
+from studies import local_latent
+from studies.sensors import Sensors
+
+
+def test_every_recipe_names_settings_that_exist():
+    for recipe in local_latent.all_recipes().values():
+        Architecture(1, 2, **recipe.arch)
+        objective = Objective(**recipe.objective)
+        assert recipe.model == "dsvnp" or objective.num_local == 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "name"), [("inverse-kinematics", "log_likelihood"), ("sensors", "rmse_5")]
+)
+def test_a_trial_writes_one_line_per_seed(problem, name, tmp_path, monkeypatch):
+    monkeypatch.setattr(local_latent, "WIDE", {"encoder": (8,), "dim_lat": 4, "decoder": (8,)})
+    monkeypatch.setattr(local_latent, "MAX_DRAWS", 64)
+    out = tmp_path / "trials.jsonl"
+    arguments = {
+        "problem": problem,
+        "recipe": "np,local-ladder-2-late-iw",
+        "steps": 3,
+        "seeds": "0,1",
+        "tasks": 4,
+    }
+    options = [part for key, value in arguments.items() for part in (f"--{key}", str(value))]
+    monkeypatch.setattr(sys, "argv", ["local_latent", *options, "--out", str(out)])
+    local_latent.main()
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(line["recipe"], line["seed"]) for line in lines] == [
+        (recipe, seed) for recipe in ("np", "local-ladder-2-late-iw") for seed in (0, 1)
+    ]
+    assert all(abs(line[name]) < 20 for line in lines)
+
+
+def test_sensors_put_filled_readings_first_and_flag_them_alone():
+    source = Sensors(0, batch_size=4)
+    generator = torch.Generator().manual_seed(0)
+    uniforms = {
+        name: torch.rand(shape, generator=generator) for name, shape in source.uniform_shapes().items()
+    }
+    task = source.batch(source.static(), uniforms, torch.tensor(0))
+    sizes = task.mask_target.sum(1)
+    assert (sizes >= 20).all()
+    assert torch.equal(task.mask_target, torch.arange(60) < sizes[:, None])
+    assert not (task.in_context & ~task.mask_target).any()
+    task.check()
