@@ -43,6 +43,11 @@ from studies.playground_tasks import (
 
 NUM_STEPS = 200_000
 MAX_WEIGHTS = 300_000
+SILENT: dict[str, Any] = {
+    "dim_local": 2,
+    "local_start": "silent",
+    "local_detach": True,
+}  # z_G learns before z_*
 SMALL = Transformer(width=64, num_layers=4, num_heads=4, feedforward=128, embedder=(64, 64))
 
 
@@ -101,7 +106,7 @@ def _deep(dim_x: int, floor: float, **others: Any) -> Architecture:
 
 def curve_networks() -> dict[str, Network]:
     """One network per model."""
-    few = _plain(96, 48, latent_hidden=(96,), decoder=(64, 64))
+    both = _plain(96, 96, latent_hidden=(96,), local_hidden=(48,), **SILENT)
     pair = _deep(1, 0.01, encoder=(64, 64), dim_lat=32, dim_local=2)
     return {
         "curves-cnp": Network("cnp", _plain(128, 128), MixedCurves, 2e-3),
@@ -109,7 +114,7 @@ def curve_networks() -> dict[str, Network]:
         "curves-attnnp": Network(
             "attnnp", _plain(96, 96, latent_hidden=(96,), num_heads=4), MixedCurves, 2e-3
         ),
-        "curves-dsvnp": Network("dsvnp", few, MixedCurves, 2e-3, beta_local=10.0, anneal_local=False),
+        "curves-dsvnp": Network("dsvnp", both, MixedCurves, 2e-3, anneal_local=False),
         "curves-tnp": Network("tnp", _deep(1, 0.01), MixedCurves),
         "curves-dsvtnp": Network("dsvtnp", pair, MixedCurves, anneal_local=False),
     }
@@ -121,7 +126,7 @@ def other_networks() -> dict[str, Network]:
     On branches KL_L counts from the start, because z_* would otherwise carry the curves as well, which are z_G's part.
     """
     pair = _deep(1, 0.02, dim_lat=32, dim_local=2, encoder=(64,), decoder=(64, 64))
-    plain = _plain(128, 64, latent_hidden=(128,), sigma_floor=0.02)
+    plain = _plain(128, 64, latent_hidden=(128,), local_hidden=(64,), sigma_floor=0.02, **SILENT)
     cart = Architecture(
         4, 2, encoder=(96, 96), dim_lat=32, latent_hidden=(96,), decoder=(96, 96), sigma_floor=0.02
     )
