@@ -147,6 +147,19 @@ def test_how_long_a_drag_takes(browser, url, record_property):
             )
 
 
+def test_how_long_a_completed_digit_takes(browser, url, record_property):
+    show(browser, url, "digits")
+    tab = "playground.tabs.digits"
+    times = []
+    for step in range(12):
+        browser.run(f"{tab}.pad.ink[{300 + step}] = 1, {tab}.recompute()")
+        busy = f"Object.values({tab}.askers).some(asker => asker.busy)"
+        browser.until(f"new Promise(r => requestAnimationFrame(() => r(!({busy}))))")
+        times.append(float(browser.run(f"{tab}.meanPanel.dataset.bandsMs")))
+    record_property("digits", statistics.median(times))
+    print(f"digits  completion   median {statistics.median(times):6.1f} ms, best {min(times):6.1f} ms")
+
+
 def test_functions_hold_still_until_new_ones_are_wanted(browser, url):
     show(browser, url, "curves")
     panel = "playground.tabs.curves.panels.find(p => p.model.name === 'np')"
@@ -255,7 +268,7 @@ def test_painted_pixels_are_read(browser, url):
     pad = "document.querySelector('.pad').getBoundingClientRect()"
     left, top, width = (browser.run(f"{pad}.{name}") for name in ("left", "top", "width"))
     browser.drag((left + width / 2, top + 0.2 * width), (left + width / 2, top + 0.7 * width))
-    painted = browser.run(f"[...{tab}.ink].filter(v => !Number.isNaN(v)).length")
+    painted = browser.run(f"[...{tab}.pad.ink].filter(v => !Number.isNaN(v)).length")
     assert 14 < painted < 80
     browser.run("document.querySelector('.pad').focus()")
     browser.key("ArrowLeft")

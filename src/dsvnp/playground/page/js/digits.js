@@ -32,7 +32,7 @@ export class Digits {
     const order = uniforms(9);
     this.rank = Float64Array.from({ length: SIDE * SIDE }, () => order()); // which pixels are read first
     root.append(this.#layout(names));
-    this.#reveal(3, "top");
+    this.#reveal(3, "many");
   }
 
   #layout(names) {
@@ -41,7 +41,7 @@ export class Digits {
     this.mean = image("The completed digit");
     this.std = image("Where the network is not sure");
     this.samples = Array.from({ length: COUNT }, (_, i) => image(`Possible digit ${i + 1}`));
-    this.note = h("p", { class: "warning", role: "status" });
+    this.note = h("p", { class: "hint", role: "status" });
     this.time = h("span", { class: "time" });
     this.meanPanel = panel(
       "Completed",
@@ -79,7 +79,7 @@ export class Digits {
     const brushes = { ink: "Ink", blank: "Blank", unknown: "Unknown" };
     const digits = { random: "Any", ...Object.fromEntries(DIGITS.map((_, i) => [i, String(i)])) };
     const parts = Object.fromEntries(Object.entries(PARTS).map(([key, [text]]) => [key, text]));
-    const chosen = { digit: "random", part: "top" };
+    const chosen = { digit: "random", part: "many" };
     const digit = () => (chosen.digit === "random" ? Math.floor(10 * Math.random()) : Number(chosen.digit));
     return [
       group(
@@ -90,7 +90,7 @@ export class Digits {
       group(
         "An example",
         choice("Digit", digits, "random", (value) => (chosen.digit = value)),
-        choice("Reveal", parts, "top", (value) => (chosen.part = value)),
+        choice("Reveal", parts, "many", (value) => (chosen.part = value)),
         button("Show it", () => this.#reveal(digit(), chosen.part), { class: "primary" }),
       ),
       group(
@@ -115,9 +115,9 @@ export class Digits {
     const { ink } = this.pad;
     const known = [...ink.keys()].filter((i) => !Number.isNaN(ink[i]));
     const read = known.sort((a, b) => this.rank[a] - this.rank[b]).slice(0, this.domain.max_context);
-    const most = `The network was trained with at most ${read.length} pixels`;
-    const more = known.length > read.length;
-    this.note.textContent = more ? `${most}: it reads ${read.length} of your ${known.length}.` : "";
+    const enough = "as many as it was trained with";
+    const some = known.length > read.length ? `${read.length} of your ${known.length} pixels, ${enough}` : "";
+    this.note.textContent = `The network reads ${some || `your ${known.length} pixels`}.`;
     return read.map((i) => ({ column: i % SIDE, row: Math.floor(i / SIDE), ink: ink[i] }));
   }
 

@@ -175,7 +175,7 @@ function pixelTask(pixels, side) {
 }
 
 /** A completed picture: mean ink and its standard deviation, [side, side] each. */
-export function completion(network, { pixels, side, draws = 16, seed = 1 }) {
+export function completion(network, { pixels, side, draws = 8, seed = 1 }) {
   const { context, x, T } = pixelTask(pixels, side),
     K = network.sizes.global ? draws : 1;
   const { mean, epistemic, aleatoric } = moments(
