@@ -59,8 +59,10 @@ export class Digits {
       },
       this.model,
     );
+    const kinds = { ink: "Ink", blank: "Blank", unknown: "Unknown" };
+    const brushes = chips("Brush", kinds, (name) => (this.pad.brush = name), "ink");
     const three = [
-      panel("Your pixels", "paint here", "pad", this.pad.canvas, h("footer")),
+      panel("Your pixels", "paint here", "pad", this.pad.canvas, h("footer", {}, brushes)),
       this.meanPanel,
       panel("Not sure", "standard deviation", "std", this.std, h("footer")),
     ];
@@ -76,22 +78,19 @@ export class Digits {
   }
 
   #controls() {
-    const brushes = { ink: "Ink", blank: "Blank", unknown: "Unknown" };
     const digits = { random: "Any", ...Object.fromEntries(DIGITS.map((_, i) => [i, String(i)])) };
     const parts = Object.fromEntries(Object.entries(PARTS).map(([key, [text]]) => [key, text]));
     const chosen = { digit: "random", part: "many" };
     const digit = () => (chosen.digit === "random" ? Math.floor(10 * Math.random()) : Number(chosen.digit));
     return [
       group(
-        "Brush",
-        chips("Brush", brushes, (name) => (this.pad.brush = name), "ink"),
-        row(button("Clear", () => this.pad.clear())),
-      ),
-      group(
         "An example",
         choice("Digit", digits, "random", (value) => (chosen.digit = value)),
         choice("Reveal", parts, "many", (value) => (chosen.part = value)),
-        button("Show it", () => this.#reveal(digit(), chosen.part), { class: "primary" }),
+        row(
+          button("Show it", () => this.#reveal(digit(), chosen.part), { class: "primary" }),
+          button("Clear", () => this.pad.clear()),
+        ),
       ),
       group(
         "Possible digits",
