@@ -1,6 +1,6 @@
 """Train the playground's networks, at most 0.3 million weights each, and write them for the page.
 
-python -m studies.playground_training --out src/dsvnp/playground/page/weights --device cuda
+python -m studies.playground_training --out src/dsvnp/playground/page/weights --device cuda --batch 64 --mnist MNIST
 python -m studies.playground_training --out OUT --only curves-tnp cartpole --steps 3000     # placeholders, on a CPU
 
 Networks are trained one after the other; a file is written as soon as its network is trained, then the manifest.
@@ -58,7 +58,7 @@ class Network:
     Attributes:
         model: registered name.
         arch: sizes.
-        source: where its tasks come from.
+        source: makes the source of its tasks, for a `batch_size`.
         learning_rate: peak, reached after the warm-up; it falls to zero along a cosine.
         beta_local: weight of KL_L.
         anneal_local: let KL_L rise together with KL_G, or count from the start: what z_* has learned to carry first,
@@ -68,7 +68,7 @@ class Network:
 
     model: str
     arch: Architecture
-    source: Callable[[], PlaygroundTasks]
+    source: Callable[..., PlaygroundTasks]
     learning_rate: float = 1e-3
     beta_local: float = 1.0
     anneal_local: bool = True
@@ -180,14 +180,16 @@ def domains() -> dict[str, Any]:
 
 
 def train_one(
-    name: str, network: Network, out: Path, num_steps: int, device: str, console: Console
+    name: str, network: Network, out: Path, num_steps: int, batch_size: int, device: str, console: Console
 ) -> NeuralProcess:
     """Train a network and write its file."""
     make = partial(make_model, network.model, network.arch)
-    fleet = Fleet(make, network.source(), [0], network.settings(num_steps), device)
+    source = network.source(batch_size=batch_size)
+    fleet = Fleet(make, source, [0], network.settings(num_steps), device)
     train(fleet, reporter=Reporter(name, num_steps, console=console))
     model = fleet.replica(0)
-    count = export(model, out / f"{name}.safetensors", {"steps": num_steps})
+    about = {"steps": num_steps, "batch_size": batch_size}
+    count = export(model, out / f"{name}.safetensors", about)
     if count > MAX_WEIGHTS:
         raise ValueError(f"{name} has {count} weights, more than {MAX_WEIGHTS}; make it smaller")
     console.print(f"{name}: {count} weights, {num_steps} steps")
@@ -205,6 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=NUM_STEPS)
+    parser.add_argument("--batch", type=int, default=16, help="tasks of a step")
     parser.add_argument("--only", nargs="*", default=[], help="some networks, by name")
     parser.add_argument("--mnist", type=Path, help="folder with train-images-idx3-ubyte.gz, for the digits")
     given = parser.parse_args(arguments)
@@ -213,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"unknown network {strange[0]!r}; there are {', '.join(known)} (digits need --mnist)")
     console = Console()
     for name in given.only or known:
-        train_one(name, known[name], given.out, given.steps, given.device, console)
+        train_one(name, known[name], given.out, given.steps, given.batch, given.device, console)
         write_manifest(given.out, domains())
 
 
