@@ -8,6 +8,7 @@ import time
 import pytest
 from chromium import CHROMIUM, Browser
 
+from dsvnp.playground import PAGE
 from dsvnp.playground.server import address, make_server
 
 pytestmark = [
@@ -101,6 +102,17 @@ def test_what_can_be_used_has_a_name_for_screen_readers(browser, url, tab):
     assert len(used) > 10
     nameless = [node["role"]["value"] for node in used if not node.get("name", {}).get("value")]
     assert set(nameless) <= {"RootWebArea", "main"}
+
+
+def test_a_page_opened_as_a_file_says_what_to_do(browser):
+    browser.open((PAGE / "index.html").as_uri())
+    assert "dsvnp playground" in browser.run("document.getElementById('failure').innerText")
+
+
+def test_weights_that_are_missing_are_told(browser, url):
+    show(browser, url, "curves")
+    browser.run("playground.tabs.curves.panels[0].asker.url = 'nowhere', playground.tabs.curves.recompute()")
+    browser.until("document.getElementById('failure').innerText.includes('404')", "a message")
 
 
 def test_help_has_three_sentences_on_every_tab(browser, url):
@@ -233,8 +245,11 @@ def test_tabs_by_keyboard_and_the_theme_by_its_button(browser, url):
     assert browser.run("document.getElementById('panel-curves').hidden")
     browser.run("document.getElementById('theme').click()")
     assert luminance(browser.run("getComputedStyle(document.body).backgroundColor")) < 60
+    show(browser, url, "branches")  # the choice lasts
+    assert luminance(browser.run("getComputedStyle(document.body).backgroundColor")) < 60
     browser.run("document.getElementById('theme').click()")
     assert luminance(browser.run("getComputedStyle(document.body).backgroundColor")) > 200
+    browser.run("localStorage.clear()")
 
 
 def test_one_latent_is_frozen_while_the_other_is_resampled(browser, url):

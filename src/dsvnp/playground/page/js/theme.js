@@ -28,9 +28,21 @@ export function themes(toggle, changed) {
     changed();
   };
   toggle.addEventListener("click", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    document.documentElement.dataset.theme = remember(isDark() ? "light" : "dark");
     apply();
   });
+  const before = remember();
+  if (before) document.documentElement.dataset.theme = before;
   system.addEventListener("change", apply);
   apply();
+}
+
+/** Keep a choice of theme for the next visit, or read it; some browsers forbid both. */
+function remember(theme) {
+  try {
+    if (theme) localStorage.setItem("playground-theme", theme);
+    return theme ?? localStorage.getItem("playground-theme");
+  } catch {
+    return theme ?? null;
+  }
 }
