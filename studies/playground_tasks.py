@@ -34,6 +34,7 @@ KERNELS = {
 MASSES = (0.2, 1.6)  # kg
 FRICTION = 0.1
 UNITS = (1.0, 2.0, 5.0, 5.0)  # of θ, ẋ, θ̇, u: a network reads each over its unit
+LIMITS = (1.6, 1.5, 1.6, 1.6)  # largest input in these units
 CHANGES = (1.0, 3.0)  # units of the changes of ẋ and θ̇
 SENSOR = 0.1  # noise of a measured change, in those units
 SIDE = 28
@@ -131,7 +132,7 @@ class Pushes(PlaygroundTasks):
         shape = (count, self.num_points)
         uniform = torch.rand(*shape, 4, generator=generator, device=generator.device, dtype=torch.float64)
         inputs = 2 * uniform - 1  # of [θ, ẋ, θ̇, u]
-        inputs = inputs * inputs.new_tensor([1.6, 1.5, 1.6, 1.6])
+        inputs = inputs * inputs.new_tensor(LIMITS)
         low, high = MASSES
         mass = low + (high - low) * torch.rand(
             count, 1, generator=generator, device=generator.device, dtype=torch.float64

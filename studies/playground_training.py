@@ -1,6 +1,6 @@
 """Train the playground's networks, at most 0.3 million weights each, and write them for the page.
 
-python -m studies.playground_training --out src/dsvnp/playground/page/weights --device cuda
+python -m studies.playground_training --out src/dsvnp/playground/page/weights --device cuda --batch 64 --mnist MNIST
 python -m studies.playground_training --out OUT --only curves-tnp cartpole --steps 3000     # placeholders, on a CPU
 
 Networks are trained one after the other; a file is written as soon as its network is trained, then the manifest.
@@ -29,6 +29,7 @@ from studies.playground_tasks import (
     FRICTION,
     INTERVAL,
     KERNELS,
+    LIMITS,
     MASSES,
     NOISES,
     SENSOR,
@@ -42,6 +43,11 @@ from studies.playground_tasks import (
 
 NUM_STEPS = 200_000
 MAX_WEIGHTS = 300_000
+SILENT: dict[str, Any] = {
+    "dim_local": 2,
+    "local_start": "silent",
+    "local_detach": True,
+}  # z_G learns before z_*
 SMALL = Transformer(width=64, num_layers=4, num_heads=4, feedforward=128, embedder=(64, 64))
 
 
@@ -52,7 +58,7 @@ class Network:
     Attributes:
         model: registered name.
         arch: sizes.
-        source: where its tasks come from.
+        source: makes the source of its tasks, for a `batch_size`.
         learning_rate: peak, reached after the warm-up; it falls to zero along a cosine.
         beta_local: weight of KL_L.
         anneal_local: let KL_L rise together with KL_G, or count from the start: what z_* has learned to carry first,
@@ -62,7 +68,7 @@ class Network:
 
     model: str
     arch: Architecture
-    source: Callable[[], PlaygroundTasks]
+    source: Callable[..., PlaygroundTasks]
     learning_rate: float = 1e-3
     beta_local: float = 1.0
     anneal_local: bool = True
@@ -100,34 +106,33 @@ def _deep(dim_x: int, floor: float, **others: Any) -> Architecture:
 
 def curve_networks() -> dict[str, Network]:
     """One network per model."""
-    few = _plain(96, 48, latent_hidden=(96,), decoder=(64, 64))
+    both = _plain(96, 96, latent_hidden=(96,), local_hidden=(48,), **SILENT)
+    pair = _deep(1, 0.01, encoder=(64, 64), dim_lat=32, dim_local=2)
     return {
         "curves-cnp": Network("cnp", _plain(128, 128), MixedCurves, 2e-3),
         "curves-np": Network("np", _plain(96, 96, latent_hidden=(96,)), MixedCurves, 2e-3),
         "curves-attnnp": Network(
             "attnnp", _plain(96, 96, latent_hidden=(96,), num_heads=4), MixedCurves, 2e-3
         ),
-        "curves-dsvnp": Network("dsvnp", few, MixedCurves, 2e-3, beta_local=10.0, anneal_local=False),
+        "curves-dsvnp": Network("dsvnp", both, MixedCurves, 2e-3, anneal_local=False),
         "curves-tnp": Network("tnp", _deep(1, 0.01), MixedCurves),
-        "curves-dsvtnp": Network(
-            "dsvtnp", _deep(1, 0.01, encoder=(64, 64), dim_lat=32, dim_local=2), MixedCurves
-        ),
+        "curves-dsvtnp": Network("dsvtnp", pair, MixedCurves, anneal_local=False),
     }
 
 
 def other_networks() -> dict[str, Network]:
     """The networks of two branches and of the cart-pole.
 
-    On branches KL_L counts from the start, because z_* would otherwise carry the curves as well, which are z_G's part.
+    On branches KL_L rises slowly: a z_* that costs its full price from the start never learns to choose.
     """
     pair = _deep(1, 0.02, dim_lat=32, dim_local=2, encoder=(64,), decoder=(64, 64))
-    plain = _plain(128, 64, latent_hidden=(128,), sigma_floor=0.02)
+    plain = _plain(128, 64, latent_hidden=(128,), local_hidden=(64,), dim_local=2, sigma_floor=0.02)
     cart = Architecture(
         4, 2, encoder=(96, 96), dim_lat=32, latent_hidden=(96,), decoder=(96, 96), sigma_floor=0.02
     )
     return {
-        "branches-dsvnp": Network("dsvnp", plain, TwoBranches, anneal_local=False, num_local=2),
-        "branches-dsvtnp": Network("dsvtnp", pair, TwoBranches, anneal_local=False, num_local=2),
+        "branches-dsvnp": Network("dsvnp", plain, TwoBranches, num_local=2),
+        "branches-dsvtnp": Network("dsvtnp", pair, TwoBranches, num_local=2),
         "cartpole": Network("np", cart, Pushes),
     }
 
@@ -165,6 +170,7 @@ def domains() -> dict[str, Any]:
             "mass": list(MASSES),
             "friction": FRICTION,
             "units": list(UNITS),
+            "limits": list(LIMITS),
             "changes": list(CHANGES),
             "sensor": SENSOR,
             "max_context": Pushes.max_context,
@@ -174,14 +180,16 @@ def domains() -> dict[str, Any]:
 
 
 def train_one(
-    name: str, network: Network, out: Path, num_steps: int, device: str, console: Console
+    name: str, network: Network, out: Path, num_steps: int, batch_size: int, device: str, console: Console
 ) -> NeuralProcess:
     """Train a network and write its file."""
     make = partial(make_model, network.model, network.arch)
-    fleet = Fleet(make, network.source(), [0], network.settings(num_steps), device)
+    source = network.source(batch_size=batch_size)
+    fleet = Fleet(make, source, [0], network.settings(num_steps), device)
     train(fleet, reporter=Reporter(name, num_steps, console=console))
     model = fleet.replica(0)
-    count = export(model, out / f"{name}.safetensors", {"steps": num_steps})
+    about = {"steps": num_steps, "batch_size": batch_size}
+    count = export(model, out / f"{name}.safetensors", about)
     if count > MAX_WEIGHTS:
         raise ValueError(f"{name} has {count} weights, more than {MAX_WEIGHTS}; make it smaller")
     console.print(f"{name}: {count} weights, {num_steps} steps")
@@ -199,6 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=NUM_STEPS)
+    parser.add_argument("--batch", type=int, default=16, help="tasks of a step")
     parser.add_argument("--only", nargs="*", default=[], help="some networks, by name")
     parser.add_argument("--mnist", type=Path, help="folder with train-images-idx3-ubyte.gz, for the digits")
     given = parser.parse_args(arguments)
@@ -207,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"unknown network {strange[0]!r}; there are {', '.join(known)} (digits need --mnist)")
     console = Console()
     for name in given.only or known:
-        train_one(name, known[name], given.out, given.steps, given.device, console)
+        train_one(name, known[name], given.out, given.steps, given.batch, given.device, console)
         write_manifest(given.out, domains())
 
 

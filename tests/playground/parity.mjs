@@ -13,8 +13,15 @@ const { readSafetensors } = await module("weights.js");
 if (!useKernel(Number(from))) throw new Error("this Node has no vector instructions for WebAssembly");
 const cases = JSON.parse(readFileSync(fixture, "utf-8")).map(({ weights, x, y, count, target, T, noise }) => {
   const bytes = readFileSync(weights);
-  const network = makeNetwork(readSafetensors(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length)));
-  const { mean, scale } = network.predict({ x: Float64Array.from(x), y: Float64Array.from(y), count }, Float64Array.from(target), T, noise);
+  const network = makeNetwork(
+    readSafetensors(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length)),
+  );
+  const { mean, scale } = network.predict(
+    { x: Float64Array.from(x), y: Float64Array.from(y), count },
+    Float64Array.from(target),
+    T,
+    noise,
+  );
   return { mean: [...mean], scale: [...scale], sizes: network.sizes };
 });
 console.log(JSON.stringify(cases));

@@ -1,6 +1,7 @@
 """The page's Gaussian processes, mechanics and sums, against scikit-learn, SciPy and the library."""
 
 import json
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -177,5 +178,10 @@ def test_the_posterior_of_the_mass(found, asked):
     np.testing.assert_allclose(found["posterior"], density, atol=1e-6)
 
 
-def test_anchors_spread_out(found):
-    assert found["anchors"] == [-2, 2, 0, -1, 1]
+def test_anchors_cover_the_interval_and_blocks_lie_between_earlier_ones(found):
+    blocks = found["anchors"]
+    assert sorted(chain(*blocks)) == np.linspace(-2, 2, 17).tolist()
+    for i, block in enumerate(blocks[5:], start=5):
+        earlier = np.sort([*chain(*blocks[:i])])
+        gaps = np.searchsorted(earlier, block)
+        assert len(set(gaps)) == len(block)  # no two of a block within one gap

@@ -8,6 +8,7 @@ import time
 import pytest
 from chromium import CHROMIUM, Browser
 
+from dsvnp.playground import PAGE
 from dsvnp.playground.server import address, make_server
 
 pytestmark = [
@@ -103,6 +104,17 @@ def test_what_can_be_used_has_a_name_for_screen_readers(browser, url, tab):
     assert set(nameless) <= {"RootWebArea", "main"}
 
 
+def test_a_page_opened_as_a_file_says_what_to_do(browser):
+    browser.open((PAGE / "index.html").as_uri())
+    assert "dsvnp playground" in browser.run("document.getElementById('failure').innerText")
+
+
+def test_weights_that_are_missing_are_told(browser, url):
+    show(browser, url, "curves")
+    browser.run("playground.tabs.curves.panels[0].asker.url = 'nowhere', playground.tabs.curves.recompute()")
+    browser.until("document.getElementById('failure').innerText.includes('404')", "a message")
+
+
 def test_help_has_three_sentences_on_every_tab(browser, url):
     for tab in TABS:
         show(browser, url, tab)
@@ -145,6 +157,19 @@ def test_how_long_a_drag_takes(browser, url, record_property):
             print(
                 f"{name:7} {kind:12} median {statistics.median(values):6.1f} ms, best {min(values):6.1f} ms"
             )
+
+
+def test_how_long_a_completed_digit_takes(browser, url, record_property):
+    show(browser, url, "digits")
+    tab = "playground.tabs.digits"
+    times = []
+    for step in range(12):
+        browser.run(f"{tab}.pad.ink[{300 + step}] = 1, {tab}.recompute()")
+        busy = f"Object.values({tab}.askers).some(asker => asker.busy)"
+        browser.until(f"new Promise(r => requestAnimationFrame(() => r(!({busy}))))")
+        times.append(float(browser.run(f"{tab}.meanPanel.dataset.bandsMs")))
+    record_property("digits", statistics.median(times))
+    print(f"digits  completion   median {statistics.median(times):6.1f} ms, best {min(times):6.1f} ms")
 
 
 def test_functions_hold_still_until_new_ones_are_wanted(browser, url):
@@ -220,8 +245,11 @@ def test_tabs_by_keyboard_and_the_theme_by_its_button(browser, url):
     assert browser.run("document.getElementById('panel-curves').hidden")
     browser.run("document.getElementById('theme').click()")
     assert luminance(browser.run("getComputedStyle(document.body).backgroundColor")) < 60
+    show(browser, url, "branches")  # the choice lasts
+    assert luminance(browser.run("getComputedStyle(document.body).backgroundColor")) < 60
     browser.run("document.getElementById('theme').click()")
     assert luminance(browser.run("getComputedStyle(document.body).backgroundColor")) > 200
+    browser.run("localStorage.clear()")
 
 
 def test_one_latent_is_frozen_while_the_other_is_resampled(browser, url):
@@ -255,7 +283,7 @@ def test_painted_pixels_are_read(browser, url):
     pad = "document.querySelector('.pad').getBoundingClientRect()"
     left, top, width = (browser.run(f"{pad}.{name}") for name in ("left", "top", "width"))
     browser.drag((left + width / 2, top + 0.2 * width), (left + width / 2, top + 0.7 * width))
-    painted = browser.run(f"[...{tab}.ink].filter(v => !Number.isNaN(v)).length")
+    painted = browser.run(f"[...{tab}.pad.ink].filter(v => !Number.isNaN(v)).length")
     assert 14 < painted < 80
     browser.run("document.querySelector('.pad').focus()")
     browser.key("ArrowLeft")

@@ -30,6 +30,8 @@ ODD = replace(
     sigma_form="exp",
     sigma_floor=0.0,
     separate_encoders=True,
+    local_hidden=(9, 5),
+    local_posterior="ladder",
 )
 SHIFTED = replace(ARCH, transformer=replace(SMALL, equivariant=True))
 ATTENTIVE = replace(ARCH, self_attention=1, num_heads=2)

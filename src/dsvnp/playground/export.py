@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from dsvnp.files import write_atomically
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.naming import lookup
 
@@ -48,9 +48,7 @@ def export(model: NeuralProcess, path: Path, about: Mapping[str, Any] | None = N
         "about": json.dumps(dict(about or {})),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".writing-{path.name}")
-    temporary.write_bytes(save(tensors, metadata))
-    os.replace(temporary, path)
+    write_atomically(path, save(tensors, metadata))
     return sum(math.prod(value.shape) for value in tensors.values())
 
 

@@ -20,7 +20,8 @@ function announce(text) {
 async function start() {
   const response = await fetch("weights/manifest.json");
   if (!response.ok) throw new Error(`weights/manifest.json: ${response.status}`);
-  const manifest = await response.json(), tabs = {};
+  const manifest = await response.json(),
+    tabs = {};
   globalThis.playground = { tabs, manifest }; // for the curious, and for tests
 
   const show = (name, focus = false) => {
@@ -50,8 +51,15 @@ async function start() {
   show(names.includes(asked) ? asked : names[0]);
 }
 
-start().catch((error) => {
+/** Say that something went wrong, above everything else. */
+function fail(message) {
   const place = document.getElementById("failure");
   place.hidden = false;
-  place.textContent = `The playground could not start: ${error.message}. Serve this folder over http, for example with "dsvnp playground".`;
-});
+  place.textContent = message;
+}
+
+addEventListener("playground-error", ({ detail }) => fail(`A network could not be used: ${detail}.`));
+start().then(
+  () => (document.getElementById("failure").hidden = true),
+  (error) => fail(`The playground could not start: ${error.message}.`),
+);

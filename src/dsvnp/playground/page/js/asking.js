@@ -10,7 +10,9 @@ export class Asker {
   constructor(url = null) {
     this.url = url;
     this.#worker.addEventListener("message", ({ data }) => this.#answered(data));
-    this.#worker.addEventListener("error", (event) => this.#answered({ id: this.#sent?.id, error: event.message }));
+    this.#worker.addEventListener("error", (event) =>
+      this.#answered({ id: this.#sent?.id, error: event.message }),
+    );
   }
 
   /** Ask for a job; `then(result, ms)` is called unless a newer question of this kind was asked before it was sent. */
@@ -28,7 +30,12 @@ export class Asker {
     const [kind, question] = this.#waiting.entries().next().value;
     this.#waiting.delete(kind);
     this.#sent = question;
-    this.#worker.postMessage({ id: question.id, job: question.job, url: this.url, request: question.request });
+    this.#worker.postMessage({
+      id: question.id,
+      job: question.job,
+      url: this.url,
+      request: question.request,
+    });
   }
 
   #answered({ id, result, ms, error }) {

@@ -1,11 +1,11 @@
 // The tab of curves: points that a person places, what each model makes of them, and the exact answer.
 
 import { Asker } from "./asking.js";
-import { button, chips, choice, group, h, help, perFrame, slider, tick } from "./dom.js";
-import { functions } from "./gp.js";
+import { button, chips, choice, group, h, perFrame, row, slider, tabBody, tick } from "./dom.js";
 import { PLACES, Panel, VIEW } from "./panels.js";
 import { PointSet, pointTable } from "./points.js";
-import { freshSeed, normals, uniforms } from "./random.js";
+import { HiddenCurve } from "./problems.js";
+import { freshSeed } from "./random.js";
 
 const MODELS = [
   ["cnp", "CNP", "one mean, no latent"],
@@ -16,7 +16,13 @@ const MODELS = [
   ["dsvtnp", "DSVTNP", "a transformer with both latents"],
 ];
 const EXACT = ["exact", "Exact Bayes", "the Gaussian process itself"];
-const START = [[-1.6, -0.6], [-1.1, 0.5], [-0.5, 1.0], [0.4, -0.4], [0.7, -0.9]].map(([x, y]) => ({ x, y }));
+const START = [
+  [-1.6, -0.6],
+  [-1.1, 0.5],
+  [-0.5, 1.0],
+  [0.4, -0.4],
+  [0.7, -0.9],
+].map(([x, y]) => ({ x, y }));
 const KERNEL_NAMES = { rbf: "RBF (smooth)", matern52: "Matérn 5/2 (rougher)", periodic: "Periodic" };
 
 export class Curves {
@@ -41,14 +47,17 @@ export class Curves {
     this.set.points = START;
     const networks = MODELS.filter(([name]) => manifest.networks[`curves-${name}`]);
     this.panels = [
-      ...networks.map(([name, title, note]) => this.#panel(name, title, note, `weights/curves-${name}.safetensors`, ["bands", "draws"])),
+      ...networks.map(([name, title, note]) =>
+        this.#panel(name, title, note, `weights/curves-${name}.safetensors`, ["bands", "draws"]),
+      ),
       this.#panel(...EXACT, null, ["exactBands", "exactDraws"]),
     ];
-    this.overlayAsker = new Asker();
-    this.surpriseAsker = new Asker();
+    this.asker = new Asker();
     this.redraw = perFrame(() => this.panels.forEach((panel) => panel.draw()));
     this.recompute = perFrame(() => this.#recompute());
-    this.set.addEventListener("change", ({ detail }) => (detail === "points" ? this.recompute() : this.redraw()));
+    this.set.addEventListener("change", ({ detail }) =>
+      detail === "points" ? this.recompute() : this.redraw(),
+    );
     root.append(this.#layout());
   }
 
@@ -60,42 +69,74 @@ export class Curves {
   #layout() {
     this.warning = h("p", { class: "warning", role: "status" });
     this.grid = h("div", { class: "panels" }, ...this.panels.map((panel) => panel.element));
-    this.chips = chips("Models", { all: "All", ...Object.fromEntries(this.panels.map(({ model }) => [model.name, model.title])) }, (view) => this.#show(view));
-    this.chips.set(matchMedia("(max-width: 32rem)").matches ? this.panels.at(-2).model.name : "all");
+    const names = Object.fromEntries(this.panels.map(({ model }) => [model.name, model.title]));
+    const phone = matchMedia("(max-width: 32rem)").matches; // which has room for one panel
+    const first = phone && names.tnp ? "tnp" : "all";
+    const models = chips("Models", { all: "All", ...names }, (view) => this.#show(view), first);
+    this.#show(first);
     const key = (name, text) => h("li", { class: `key ${name}` }, text);
-    const legend = h("ul", { class: "legend", "aria-label": "Legend" }, key("mean", "mean"), key("epistemic", "not known yet (epistemic)"), key("aleatoric", "with noise (aleatoric)"), key("function", "functions drawn"), key("exact", "exact answer"));
-    return h(
-      "div",
-      { class: "tab-body" },
-      h("div", { class: "stage" }, h("div", { class: "lead" }, help(
-        "Click to place observations: each panel shows what a network trained on thousands of random curves now believes, as a mean, a 95 % interval, and whole functions it considers possible.",
-        "The dark band is what more points would remove, the light band adds the noise; networks without a latent variable cannot tell the two apart and show the light band only.",
-        "The dashed orange lines are the exact answer of Bayes' rule, so the distance between the two is what the network has yet to learn.",
-      ), this.chips), legend, this.warning, this.grid, h("p", { id: "keys", class: "hint" }, "Click adds a point, drag moves it, double click or a long press removes it. Keyboard: arrows move the cross or the selected point, Enter adds, N and P select, Delete removes.")),
-      h("div", { class: "controls" }, ...this.#controls()),
+    const legend = h(
+      "ul",
+      { class: "legend", "aria-label": "Legend" },
+      key("mean", "mean"),
+      key("epistemic", "not known yet (epistemic)"),
+      key("aleatoric", "with noise (aleatoric)"),
+      key("function", "functions drawn"),
+      key("exact", "exact answer"),
     );
+    return tabBody("curves", models, [legend, this.warning, this.grid], this.#controls());
   }
 
   #controls() {
-    const length = slider("Length scale", { min: 0.2, max: 1.4, step: 0.05, value: this.process.length, text: (v) => v.toFixed(2), onchange: (v) => this.#change({ length: v }) });
-    const period = slider("Period", { min: 0.8, max: 2, step: 0.05, value: this.process.period, text: (v) => v.toFixed(2), onchange: (v) => this.#change({ period: v }) });
-    period.hidden = true;
-    const kernel = choice("Kernel", KERNEL_NAMES, "rbf", (value) => {
-      period.hidden = value !== "periodic";
-      length.set(value === "periodic" ? 1 : 0.5);
-      this.#change({ kernel: value, length: value === "periodic" ? 1 : 0.5 });
-    });
-    const noise = choice("Noise σ", Object.fromEntries(this.domain.noise.map((v) => [v, String(v)])), "0.05", (v) => this.#change({ noise: Number(v) }));
     this.truthTick = tick("Show the hidden function", false, () => this.#truth());
     this.moreButton = button("One more point", () => this.#observe(1), { disabled: true });
     const animate = button("Animate", () => this.#animate(animate), { "aria-pressed": "false" });
     return [
-      group("Show", tick("95 % intervals", true, (on) => this.#set({ showBands: on })),
+      group(
+        "Show",
+        tick("95 % intervals", true, (on) => this.#set({ showBands: on })),
         tick("Functions", true, (on) => this.#set({ showFunctions: on })),
-        h("div", { class: "row" }, animate, button("New functions", () => this.#reseed()))),
-      group("Exact answer", choice("Overlay", { average: "All kernels, averaged", kernel: "The kernel below", none: "None" }, this.overlay, (value) => this.#overlay(value)), kernel, length, period, noise),
-      group("Points", h("div", { class: "row" }, button("Draw a function", () => this.#hidden(), { class: "primary" }), this.moreButton, button("Clear", () => this.#clear())), this.truthTick, pointTable(this.set)),
+        row(
+          animate,
+          button("New functions", () => this.#reseed()),
+        ),
+      ),
+      group("Exact answer", ...this.#processControls()),
+      group(
+        "Points",
+        row(
+          button("Draw a function", () => this.#draw(), { class: "primary" }),
+          this.moreButton,
+          button("Clear", () => this.#clear()),
+        ),
+        this.truthTick,
+        pointTable(this.set),
+      ),
     ];
+  }
+
+  /** What is overlaid, and the process that functions are drawn from. */
+  #processControls() {
+    const { length: start, period: wave } = this.process;
+    const text = (value) => value.toFixed(2);
+    const scale = (name, min, max, value) => ({
+      ...{ min, max, step: 0.05, value, text },
+      onchange: (v) => this.#change({ [name]: v }),
+    });
+    const length = slider("Length ℓ", scale("length", 0.2, 1.4, start));
+    const period = slider("Period", scale("period", 0.8, 2, wave));
+    period.hidden = true;
+    const kernel = choice("Kernel", KERNEL_NAMES, "rbf", (value) => {
+      const usual = value === "periodic" ? 1 : 0.5;
+      period.hidden = value !== "periodic";
+      length.set(usual);
+      this.#change({ kernel: value, length: usual });
+    });
+    const levels = Object.fromEntries(this.domain.noise.map((value) => [value, String(value)]));
+    const noise = choice("Noise σ", levels, "0.05", (value) => this.#change({ noise: Number(value) }));
+    const overlays = { average: "All kernels", kernel: "Kernel below", none: "None" };
+    const overlay = choice("Overlay", overlays, this.overlay, (value) => this.#overlay(value));
+    return [overlay, kernel, length, period, noise];
   }
 
   #set(values) {
@@ -134,9 +175,8 @@ export class Curves {
   }
 
   /** Draw a hidden function of the chosen process and observe it at five places. */
-  #hidden() {
-    const fine = Array.from({ length: 201 }, (_, i) => -2.5 + i / 40);
-    this.hidden = { x: fine, y: functions([], fine, this.process, 1, freshSeed()), noise: this.process.noise };
+  #draw() {
+    this.hidden = new HiddenCurve(this.process, VIEW);
     this.moreButton.disabled = false;
     this.set.points = [];
     this.#observe(5);
@@ -144,12 +184,7 @@ export class Curves {
   }
 
   #observe(count) {
-    const seed = freshSeed(), next = uniforms(seed), noise = normals(seed + 1, count), { x, y, noise: sigma } = this.hidden;
-    const added = Array.from({ length: count }, (_, i) => {
-      const at = Math.round(20 + 160 * next());
-      return { x: x[at], y: Math.min(VIEW.y[1], Math.max(VIEW.y[0], y[at] + sigma * noise[i])) };
-    });
-    this.set.set([...this.set.points, ...added]);
+    this.set.set([...this.set.points, ...this.hidden.observe(count)]);
   }
 
   #truth() {
@@ -184,26 +219,34 @@ export class Curves {
   #recompute() {
     for (const panel of this.panels) panel.refresh();
     this.redraw();
+    const { overlay } = this;
     const request = { points: this.set.points, places: PLACES, domain: this.domain };
-    if (this.overlay !== "none") {
-      const process = this.overlay === "kernel" ? { ...this.process } : null;
-      this.overlayAsker.ask("overlay", "exactBands", { ...request, process }, (result) => {
-        this.state.exact = this.overlay === "none" ? null : result;
+    const process = overlay === "kernel" ? { ...this.process } : null;
+    if (overlay !== "none")
+      this.asker.ask("overlay", "exactBands", { ...request, process }, (result) => {
+        this.state.exact = this.overlay === overlay ? result : null;
+        if (overlay === "average") this.#warn(result.tail);
         this.redraw();
       });
-    }
-    this.surpriseAsker.ask("surprise", "exactBands", { ...request, places: [], process: null }, ({ tail }) => this.#warn(tail));
+    if (overlay !== "average")
+      this.asker.ask("surprise", "exactBands", { ...request, places: [] }, ({ tail }) => this.#warn(tail));
   }
 
   /** Say where the networks leave what they were trained on. */
   #warn(tail) {
-    const [low, high] = this.domain.interval, { points } = this.set;
+    const [low, high] = this.domain.interval;
+    const { points } = this.set;
     const outside = points.filter(({ x }) => x < low || x > high).length;
     const reasons = [];
-    if (outside) reasons.push(`${outside === 1 ? "a point lies" : `${outside} points lie`} outside ${low} … ${high}`.replace("-", "−"));
-    if (points.length > this.domain.max_context) reasons.push(`there are more than ${this.domain.max_context} points`);
+    if (outside) {
+      const who = outside === 1 ? "a point lies" : `${outside} points lie`;
+      reasons.push(`${who} outside ${low} … ${high}`.replace("-", "−"));
+    }
+    if (points.length > this.domain.max_context)
+      reasons.push(`there are more than ${this.domain.max_context} points`);
     if (tail < 1e-3) reasons.push("no curve of the training kind is likely to pass through these points");
-    this.warning.textContent = reasons.length ? `Outside what the networks were trained on: ${reasons.join("; ")}.` : "";
+    const all = `Outside what the networks were trained on: ${reasons.join("; ")}.`;
+    this.warning.textContent = reasons.length ? all : "";
   }
 
   shown() {

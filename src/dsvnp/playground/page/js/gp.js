@@ -11,13 +11,16 @@ export const KERNELS = {
     const r = (Math.sqrt(5) * Math.abs(d)) / length;
     return scale ** 2 * (1 + r + (r * r) / 3) * Math.exp(-r);
   },
-  periodic: (d, { length, scale, period }) => scale ** 2 * Math.exp(-2 * (Math.sin((Math.PI * d) / period) / length) ** 2),
+  periodic: (d, { length, scale, period }) =>
+    scale ** 2 * Math.exp(-2 * (Math.sin((Math.PI * d) / period) / length) ** 2),
 };
 
 /** k(a, b), [A, B]. */
 export function covariance(a, b, process) {
-  const k = KERNELS[process.kernel], out = new Float64Array(a.length * b.length);
-  for (let i = 0; i < a.length; i++) for (let j = 0; j < b.length; j++) out[i * b.length + j] = k(a[i] - b[j], process);
+  const k = KERNELS[process.kernel],
+    out = new Float64Array(a.length * b.length);
+  for (let i = 0; i < a.length; i++)
+    for (let j = 0; j < b.length; j++) out[i * b.length + j] = k(a[i] - b[j], process);
   return out;
 }
 
@@ -56,21 +59,37 @@ export function backward(factor, n, b) {
 
 /** What points say under a process: the factor L, L⁻¹y and ln p(y). */
 function condition(points, process) {
-  const X = points.map((point) => point.x), n = X.length, factor = covariance(X, X, process);
+  const X = points.map((point) => point.x),
+    n = X.length,
+    factor = covariance(X, X, process);
   for (let i = 0; i < n; i++) factor[i * n + i] += process.noise ** 2 + 1e-9 * process.scale ** 2;
   cholesky(factor, n);
-  const white = forward(factor, n, Float64Array.from(points, (point) => point.y));
-  let distance = 0, determinant = 0;
+  const white = forward(
+    factor,
+    n,
+    Float64Array.from(points, (point) => point.y),
+  );
+  let distance = 0,
+    determinant = 0;
   for (let i = 0; i < n; i++) {
     distance += white[i] ** 2;
     determinant += Math.log(factor[i * n + i]);
   }
-  return { X, n, factor, white, distance, evidence: -0.5 * distance - determinant - 0.5 * n * Math.log(2 * Math.PI) };
+  return {
+    X,
+    n,
+    factor,
+    white,
+    distance,
+    evidence: -0.5 * distance - determinant - 0.5 * n * Math.log(2 * Math.PI),
+  };
 }
 
 /** Mean and variance of f at places, [T] each. */
 function posterior({ X, n, factor, white }, places, process) {
-  const mean = new Float64Array(places.length), variance = new Float64Array(places.length), column = new Float64Array(n);
+  const mean = new Float64Array(places.length),
+    variance = new Float64Array(places.length),
+    column = new Float64Array(n);
   const k = KERNELS[process.kernel];
   places.forEach((place, t) => {
     for (let i = 0; i < n; i++) column[i] = k(place - X[i], process);
@@ -93,14 +112,20 @@ export function exact(points, places, process) {
 
 /** Functions of one process given points, [count, T], by Matheron's rule: a fixed prior path plus a correction. */
 export function functions(points, places, process, count, seed, phase = 0) {
-  const T = places.length, prior = covariance(places, places, process);
+  const T = places.length,
+    prior = covariance(places, places, process);
   for (let i = 0; i < T; i++) prior[i * T + i] += 1e-6 * process.scale ** 2;
   cholesky(prior, T);
-  const known = condition(points, process), { X, n, factor } = known;
-  const out = new Float64Array(count * T), cross = covariance(X, places, process), toPlaces = covariance(places, X, process);
-  const noise = turning(seed, count * T, phase), own = turning(seed + 1, count * Math.max(1, n), phase);
+  const known = condition(points, process),
+    { X, n, factor } = known;
+  const out = new Float64Array(count * T),
+    cross = covariance(X, places, process),
+    toPlaces = covariance(places, X, process);
+  const noise = turning(seed, count * T, phase),
+    own = turning(seed + 1, count * Math.max(1, n), phase);
   for (let c = 0; c < count; c++) {
-    const white = noise.subarray(c * T, (c + 1) * T), path = out.subarray(c * T, (c + 1) * T);
+    const white = noise.subarray(c * T, (c + 1) * T),
+      path = out.subarray(c * T, (c + 1) * T);
     for (let i = 0; i < T; i++) for (let j = 0; j <= i; j++) path[i] += prior[i * T + j] * white[j];
     if (!n) continue;
     const weights = backward(prior, T, Float64Array.from(white)); // K⁻¹ of the path: carries it to other places
@@ -116,13 +141,16 @@ export function functions(points, places, process, count, seed, phase = 0) {
 }
 
 /** Values between two limits, each in the middle of an equal part. */
-const nodes = ([low, high], count) => Array.from({ length: count }, (_, i) => low + ((i + 0.5) / count) * (high - low));
+const nodes = ([low, high], count) =>
+  Array.from({ length: count }, (_, i) => low + ((i + 0.5) / count) * (high - low));
 
 /** Processes that stand for a prior over kernels and hyper-parameters, with the probability of each. */
 export function processes({ kernels, noise: noises }) {
-  const all = [], names = Object.keys(kernels);
+  const all = [],
+    names = Object.keys(kernels);
   for (const kernel of names) {
-    const { length, scale, period } = kernels[kernel], wave = kernel === "periodic";
+    const { length, scale, period } = kernels[kernel],
+      wave = kernel === "periodic";
     const own = [];
     for (const l of nodes(length, wave ? 3 : 8))
       for (const s of nodes(scale, 3))
@@ -136,20 +164,26 @@ export function processes({ kernels, noise: noises }) {
 /** Weights of processes given points, and the smallest yᵀ(K + σ²I)⁻¹y of any. */
 export function weigh(points, all) {
   const known = all.map((process) => condition(points, process));
-  const logs = known.map(({ evidence }, i) => evidence + Math.log(all[i].prior)), top = Math.max(...logs);
-  const raw = logs.map((value) => Math.exp(value - top)), total = raw.reduce((a, b) => a + b, 0);
+  const logs = known.map(({ evidence }, i) => evidence + Math.log(all[i].prior)),
+    top = Math.max(...logs);
+  const raw = logs.map((value) => Math.exp(value - top)),
+    total = raw.reduce((a, b) => a + b, 0);
   const weights = raw.map((value) => value / total);
   return { known, weights, distance: Math.min(...known.map((each) => each.distance)) };
 }
 
 /** The exact answer where kernel and hyper-parameters are not known: the average over all, by their weights. */
 export function averaged(points, places, all) {
-  const { known, weights, distance } = weigh(points, all), T = places.length;
-  const mean = new Float64Array(T), square = new Float64Array(T), aleatoric = new Float64Array(T);
-  const used = all.map((_, i) => i).filter((i) => weights[i] > 1e-4 * Math.max(...weights));
+  const { known, weights, distance } = weigh(points, all),
+    T = places.length;
+  const mean = new Float64Array(T),
+    square = new Float64Array(T),
+    aleatoric = new Float64Array(T);
+  const used = all.map((_, i) => i).filter((i) => weights[i] > 1e-3 * Math.max(...weights));
   const total = used.reduce((sum, i) => sum + weights[i], 0);
   for (const i of used) {
-    const part = posterior(known[i], places, all[i]), w = weights[i] / total;
+    const part = posterior(known[i], places, all[i]),
+      w = weights[i] / total;
     for (let t = 0; t < T; t++) {
       mean[t] += w * part.mean[t];
       square[t] += w * (part.variance[t] + part.mean[t] ** 2);
@@ -162,9 +196,12 @@ export function averaged(points, places, all) {
 
 /** Functions of the average: each from a process of its own, chosen by the weights with a fixed number. */
 export function averagedFunctions(points, places, all, count, seed, phase = 0) {
-  const { weights } = weigh(points, all), next = uniforms(seed), out = new Float64Array(count * places.length);
+  const { weights } = weigh(points, all),
+    next = uniforms(seed),
+    out = new Float64Array(count * places.length);
   for (let c = 0; c < count; c++) {
-    let left = next(), i = 0;
+    let left = next(),
+      i = 0;
     while (i + 1 < all.length && left >= weights[i]) left -= weights[i++];
     out.set(functions(points, places, all[i], 1, seed + 7919 * (c + 1), phase), c * places.length);
   }
@@ -180,9 +217,11 @@ export function chiSquareTail(value, n) {
 
 /** 1 − erf to a relative error of 1e-7 (Numerical Recipes), which holds far out in the tail. */
 function erfc(x) {
-  const z = Math.abs(x), t = 2 / (2 + z);
+  const z = Math.abs(x),
+    t = 2 / (2 + z);
   const series = [
-    -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277,
+    -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587,
+    -0.82215223, 0.17087277,
   ].reduceRight((sum, coefficient) => coefficient + t * sum, 0);
   const tail = t * Math.exp(-z * z + series);
   return x >= 0 ? tail : 2 - tail;

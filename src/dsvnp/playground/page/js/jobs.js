@@ -30,41 +30,48 @@ function balanced(seed, K, size) {
 
 /** Mean and both variances of a network at places; draws of z_* share their noise over places, for smooth bands. */
 export function bands(network, { points, places, draws = 32, locals = 2, seed = 1 }) {
-  const T = places.length, S = network.sizes.local ? locals : 1, K = Math.ceil(draws / S);
+  const T = places.length,
+    S = network.sizes.local ? locals : 1,
+    K = Math.ceil(draws / S);
   const noise = { ...noiseOf(network, K, S, 1, seed), shared: true };
   const prediction = network.predict(contextOf(points), Float64Array.from(places), T, noise);
   return { ...moments(prediction), latent: network.sizes.global > 0 };
 }
 
 /**
- * Functions of a network, [count, T]. With z_G each draw of it is one function. Without, a function is drawn point by
- * point, each fed back as context (autoregression) at a few anchors; then the mean given those is drawn.
+ * Functions of a network, [count, T]. With z_G each draw of it is one function. Without, a function is drawn at a few
+ * anchors, which are fed back as context one after the other, then in blocks where neighbours are known already
+ * (autoregression); the function is the mean given all of them.
  */
 export function draws(network, { points, places, count, seed, phase = 0, interval }) {
-  const T = places.length, x = Float64Array.from(places);
+  const T = places.length;
+  const x = Float64Array.from(places);
   if (network.sizes.global) {
     const noise = { global: turning(seed, count * network.sizes.global, phase) };
     return network.predict(contextOf(points), x, T, noise).mean;
   }
-  const out = new Float64Array(count * T), places0 = anchors(interval);
-  const noise = turning(seed, count * places0.length, phase);
+  const out = new Float64Array(count * T);
+  const blocks = anchors(interval);
+  const size = blocks.flat().length;
+  const noise = turning(seed, count * size, phase);
   for (let c = 0; c < count; c++) {
     const known = [...points];
-    places0.forEach((place, i) => {
-      const { mean, scale } = network.predict(contextOf(known), Float64Array.of(place), 1);
-      known.push({ x: place, y: mean[0] + scale[0] * noise[c * places0.length + i] });
-    });
+    let at = c * size;
+    for (const block of blocks) {
+      const { mean, scale } = network.predict(contextOf(known), Float64Array.from(block), block.length);
+      block.forEach((place, i) => known.push({ x: place, y: mean[i] + scale[i] * noise[at++] }));
+    }
     out.set(network.predict(contextOf(known), x, T).mean, c * T);
   }
   return out;
 }
 
-/** Places of an interval in an order that spreads out: middle, quarters, eighths. */
-export function anchors([low, high], levels = 4) {
-  const out = [low, high];
-  for (let level = 1; level <= levels; level++)
-    for (let i = 1; i < 2 ** level; i += 2) out.push(low + ((high - low) * i) / 2 ** level);
-  return out;
+/** Places of an interval in blocks: the ends, the middle and the quarters alone, then all eighths, all sixteenths. */
+export function anchors([low, high]) {
+  const at = (i) => low + ((high - low) * i) / 16;
+  return [[0], [16], [8], [4], [12], [2, 6, 10, 14], [1, 3, 5, 7, 9, 11, 13, 15]].map((block) =>
+    block.map(at),
+  );
 }
 
 /** The exact answer, of one process or of the average over a domain's. */
@@ -89,7 +96,9 @@ function listed(domain) {
  * same noise of z_*, so that they differ by z_G alone.
  */
 export function components(network, { points, places, K, S, seedGlobal, seedLocal, shared }) {
-  const T = places.length, { global, local } = network.sizes, own = normals(seedLocal, S * (shared ? 1 : T) * local);
+  const T = places.length,
+    { global, local } = network.sizes,
+    own = normals(seedLocal, S * (shared ? 1 : T) * local);
   const repeated = new Float64Array(K * own.length);
   for (let k = 0; k < K; k++) repeated.set(own, k * own.length);
   const noise = { global: normals(seedGlobal, K * global), local: repeated, shared };
@@ -99,7 +108,8 @@ export function components(network, { points, places, K, S, seedGlobal, seedLoca
 
 /** What z_* decides at one place: y for a grid of its noise in two dimensions, [size, size], z_G at its mean. */
 export function localMap(network, { points, place, size, reach }) {
-  const { global, local } = network.sizes, noise = new Float64Array(size * size * local);
+  const { global, local } = network.sizes,
+    noise = new Float64Array(size * size * local);
   const at = (i) => reach * ((2 * i) / (size - 1) - 1);
   for (let row = 0; row < size; row++)
     for (let column = 0; column < size; column++) {
@@ -107,7 +117,10 @@ export function localMap(network, { points, place, size, reach }) {
       if (local > 1) noise[(row * size + column) * local + 1] = -at(row);
     }
   const latents = { global: new Float64Array(global), local: noise };
-  return { values: network.predict(contextOf(points), Float64Array.of(place), 1, latents).mean, dimensions: local };
+  return {
+    values: network.predict(contextOf(points), Float64Array.of(place), 1, latents).mean,
+    dimensions: local,
+  };
 }
 
 /** Transitions of a cart-pole as the arrays that a network reads. */
@@ -127,14 +140,21 @@ export function masses(network, { transitions, domain, K, seed, force = 6 }) {
 /** Where the cart would be, [K, forces + 1], if it were pushed from rest: each draw of z_G steps with its own cart. */
 export function rollouts(network, { transitions, domain, K, seed, forces }) {
   const z = network.summarise(pushesOf(transitions, domain), noiseOf(network, K, 1, 1, seed));
-  const Z = z.data.length / K, out = new Float64Array(K * (forces.length + 1));
+  const Z = z.data.length / K,
+    out = new Float64Array(K * (forces.length + 1));
   for (let k = 0; k < K; k++) {
     const own = { data: z.data.subarray(k * Z, (k + 1) * Z), count: 1 };
     let state = [0, 0, 0, 0];
     forces.forEach((force, step) => {
       const { raw } = network.decode(own, Float64Array.from(inputOf(state, force, domain)), 1);
-      const speed = state[2] + raw[0] * domain.changes[0], spin = state[3] + raw[1] * domain.changes[1];
-      state = [state[0] + (STEP * (state[2] + speed)) / 2, state[1] + (STEP * (state[3] + spin)) / 2, speed, spin];
+      const speed = state[2] + raw[0] * domain.changes[0],
+        spin = state[3] + raw[1] * domain.changes[1];
+      state = [
+        state[0] + (STEP * (state[2] + speed)) / 2,
+        state[1] + (STEP * (state[3] + spin)) / 2,
+        speed,
+        spin,
+      ];
       out[k * (forces.length + 1) + step + 1] = state[0];
     });
   }
@@ -143,7 +163,8 @@ export function rollouts(network, { transitions, domain, K, seed, forces }) {
 
 /** Pixels { column, row, ink } in [−1, 1] as a context; all pixels of a picture as targets. */
 function pixelTask(pixels, side) {
-  const x = new Float64Array(2 * side * side), at = (i) => (2 * i) / (side - 1) - 1;
+  const x = new Float64Array(2 * side * side),
+    at = (i) => (2 * i) / (side - 1) - 1;
   for (let i = 0; i < side * side; i++) x.set([at(i % side), at(Math.floor(i / side))], 2 * i);
   const context = {
     x: Float64Array.from(pixels.flatMap(({ column, row }) => [at(column), at(row)])),
@@ -154,9 +175,12 @@ function pixelTask(pixels, side) {
 }
 
 /** A completed picture: mean ink and its standard deviation, [side, side] each. */
-export function completion(network, { pixels, side, draws = 16, seed = 1 }) {
-  const { context, x, T } = pixelTask(pixels, side), K = network.sizes.global ? draws : 1;
-  const { mean, epistemic, aleatoric } = moments(network.predict(context, x, T, noiseOf(network, K, 1, T, seed)));
+export function completion(network, { pixels, side, draws = 8, seed = 1 }) {
+  const { context, x, T } = pixelTask(pixels, side),
+    K = network.sizes.global ? draws : 1;
+  const { mean, epistemic, aleatoric } = moments(
+    network.predict(context, x, T, noiseOf(network, K, 1, T, seed)),
+  );
   return { mean, std: epistemic.map((value, i) => Math.sqrt(value + aleatoric[i])) };
 }
 
@@ -167,5 +191,14 @@ export function pictures(network, { pixels, side, count, seed, phase = 0 }) {
 }
 
 export const JOBS = {
-  bands, draws, exactBands, exactDraws, components, localMap, masses, rollouts, completion, pictures,
+  bands,
+  draws,
+  exactBands,
+  exactDraws,
+  components,
+  localMap,
+  masses,
+  rollouts,
+  completion,
+  pictures,
 };

@@ -33,9 +33,13 @@ const until = (local, end, body) => [0x03, VOID, ...body, ...get(local), ...get(
 /** The body of linear(x, xEnd, w, b, dim, size, out): pointers in bytes, dim and size in bytes of a row. */
 function body() {
   const [x, xEnd, w, b, dim, size, out, column, wAt, xAt, xStop] = Array(11).keys();
-  const rowAt = [11, 12, 13], outAt = [14, 15, 16, 17], sums = [18, 19, 20, 21, 22, 23, 24, 25], w0 = 26, w1 = 27, s = 28;
+  const rowAt = [11, 12, 13], outAt = [14, 15, 16, 17], sums = [18, 19, 20, 21, 22, 23, 24, 25];
+  const w0 = 26, w1 = 27, s = 28;
   const pointers = [xAt, ...rowAt];
-  const sum = (k, half) => [...get(sums[k * 2 + half]), ...get(s), ...get(half ? w1 : w0), ...vectorTimes, ...vectorPlus, ...set(sums[k * 2 + half])];
+  const sum = (k, half) => {
+    const target = sums[2 * k + half];
+    return [...get(target), ...get(s), ...get(half ? w1 : w0), ...vectorTimes, ...vectorPlus, ...set(target)];
+  };
   const inner = [
     ...get(wAt), ...load(0), ...set(w0), ...get(wAt), ...load(16), ...set(w1),
     ...pointers.flatMap((pointer, k) => [...get(pointer), ...splat(0), ...set(s), ...sum(k, 0), ...sum(k, 1)]),
@@ -98,7 +102,8 @@ export function makeKernel() {
   /** Weights [out, in] as [in, out], outputs filled up to whole blocks, then the biases; kept for the next time. */
   const place = (layer) => {
     if (places.has(layer.weight)) return places.get(layer.weight);
-    const { weight, bias, in: dim, out: size } = layer, padded = Math.ceil(size / OUTPUTS) * OUTPUTS, w = used, b = w + 4 * dim * padded;
+    const { weight, bias, in: dim, out: size } = layer, padded = Math.ceil(size / OUTPUTS) * OUTPUTS;
+    const w = used, b = w + 4 * dim * padded;
     used = b + 4 * padded;
     reserve(used);
     numbers.fill(0, w / 4, used / 4);
@@ -117,7 +122,8 @@ export function makeKernel() {
     reserve(to + 4 * whole * padded);
     numbers.set(x.subarray(0, rows * dim), from / 4);
     linear(from, to, w, b, 4 * dim, 4 * padded, to);
-    for (let row = 0, at = 0; row < rows; row++) for (let o = 0, place = to / 4 + row * padded; o < size; o++) out[at++] = numbers[place + o];
+    for (let row = 0, at = 0; row < rows; row++)
+      for (let o = 0, first = to / 4 + row * padded; o < size; o++) out[at++] = numbers[first + o];
     return out;
   };
 }

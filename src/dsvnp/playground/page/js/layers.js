@@ -10,11 +10,19 @@ export function linearOf(tensors, weight, bias) {
 }
 
 const named = (tensors, name) => linearOf(tensors, `${name}.weight`, `${name}.bias`);
-const norm = (tensors, name) => ({ weight: tensors[`${name}.weight`].data, bias: tensors[`${name}.bias`].data });
+const norm = (tensors, name) => ({
+  weight: tensors[`${name}.weight`].data,
+  bias: tensors[`${name}.bias`].data,
+});
 
 /** Some outputs of a linear layer as a layer of their own. */
 function rowsOf({ weight, bias, in: dim }, from, count) {
-  return { weight: weight.subarray(from * dim, (from + count) * dim), bias: bias.subarray(from, from + count), in: dim, out: count };
+  return {
+    weight: weight.subarray(from * dim, (from + count) * dim),
+    bias: bias.subarray(from, from + count),
+    in: dim,
+    out: count,
+  };
 }
 
 /** [inputs] → hidden → … → out with ReLU between, the inputs' parts of the first layer kept apart. */
@@ -25,7 +33,8 @@ export class MLP {
     for (let i = 0; tensors[`${name}.first.weights.${i}`]; i++)
       this.first.push(linearOf(tensors, `${name}.first.weights.${i}`, i ? "" : `${name}.first.bias`));
     this.rest = [];
-    for (let i = 0; tensors[`${name}.rest.${i}.weight`]; i++) this.rest.push(named(tensors, `${name}.rest.${i}`));
+    for (let i = 0; tensors[`${name}.rest.${i}.weight`]; i++)
+      this.rest.push(named(tensors, `${name}.rest.${i}`));
     this.out = (this.rest.at(-1) ?? this.first[0]).out;
   }
 
@@ -51,7 +60,8 @@ export class MLP {
 function gather(h, part, index, rows, size) {
   if (!index) return add(h, part);
   for (let row = 0; row < rows; row++) {
-    const from = index[row] * size, to = row * size;
+    const from = index[row] * size,
+      to = row * size;
     for (let i = 0; i < size; i++) h[to + i] += part[from + i];
   }
   return h;
@@ -66,8 +76,10 @@ export class GaussianHead {
   }
 
   apply(r, rows) {
-    const raw = linear(r, rows, this.layer), Z = this.size;
-    const mean = new Float64Array(rows * Z), scale = new Float64Array(rows * Z);
+    const raw = linear(r, rows, this.layer),
+      Z = this.size;
+    const mean = new Float64Array(rows * Z),
+      scale = new Float64Array(rows * Z);
     for (let row = 0; row < rows; row++)
       for (let i = 0; i < Z; i++) {
         const s = raw[2 * row * Z + Z + i];
@@ -82,11 +94,14 @@ export class GaussianHead {
 class Layer {
   constructor(tensors, name, heads) {
     this.heads = heads;
-    for (const part of ["project", "mix", "expand", "contract"]) this[part] = named(tensors, `${name}.${part}`);
+    for (const part of ["project", "mix", "expand", "contract"])
+      this[part] = named(tensors, `${name}.${part}`);
     for (const part of ["norm_attention", "norm_forward"]) this[part] = norm(tensors, `${name}.${part}`);
     this.width = this.mix.out;
     this.parts = [0, 1, 2].map((which) => rowsOf(this.project, which * this.width, this.width)); // queries, keys, values
-    this.relative = tensors[`${name}.relative.last.weight`] ? new Relative(tensors, `${name}.relative`, heads) : null;
+    this.relative = tensors[`${name}.relative.last.weight`]
+      ? new Relative(tensors, `${name}.relative`, heads)
+      : null;
   }
 
   /** What the layer knows of tokens. */
@@ -116,8 +131,10 @@ class Relative {
   }
 
   change(x, xSlots, rows, count) {
-    const D = x.length / rows, H = this.heads;
-    const gaps = new Float64Array(count * D), turned = new Float64Array(count * H);
+    const D = x.length / rows,
+      H = this.heads;
+    const gaps = new Float64Array(count * D),
+      turned = new Float64Array(count * H);
     return (scores, target) => {
       for (let n = 0; n < count; n++) {
         for (let i = 0; i < D; i++) {

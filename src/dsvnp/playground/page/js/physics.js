@@ -9,9 +9,19 @@ export const STEP = 0.1; // seconds between measurements
 
 /** d/dt of a state [x, θ, ẋ, θ̇] under a force. */
 function derivative([, theta, speed, spin], force, mass, friction) {
-  const { mass: m, length: l, gravity: g } = POLE, sin = Math.sin(theta), cos = Math.cos(theta);
-  const total = mass + m, push = force - friction * speed, swing = m * l * spin ** 2 * sin, D = 4 * total - 3 * m * cos ** 2;
-  return [speed, spin, (2 * swing + 3 * m * g * sin * cos + 4 * push) / D, (-3 * swing * cos - 6 * total * g * sin - 6 * push * cos) / (l * D)];
+  const { mass: m, length: l, gravity: g } = POLE,
+    sin = Math.sin(theta),
+    cos = Math.cos(theta);
+  const total = mass + m,
+    push = force - friction * speed,
+    swing = m * l * spin ** 2 * sin,
+    D = 4 * total - 3 * m * cos ** 2;
+  return [
+    speed,
+    spin,
+    (2 * swing + 3 * m * g * sin * cos + 4 * push) / D,
+    (-3 * swing * cos - 6 * total * g * sin - 6 * push * cos) / (l * D),
+  ];
 }
 
 /** The state after some time, by one step of Runge and Kutta; the force is held. */
@@ -25,7 +35,8 @@ export function advance(state, force, mass, friction, time = STEP) {
 }
 
 /** What a network reads of a state and a force: θ, ẋ, θ̇, u over their units. */
-export const inputOf = ([, theta, speed, spin], force, { units }) => [theta, speed, spin, force].map((value, i) => value / units[i]);
+export const inputOf = ([, theta, speed, spin], force, { units }) =>
+  [theta, speed, spin, force].map((value, i) => value / units[i]);
 
 /** Changes of ẋ and θ̇ within a step, in the units that a network predicts. */
 export function changesOf(before, after, { changes }) {
@@ -33,7 +44,8 @@ export function changesOf(before, after, { changes }) {
 }
 
 /** Masses that stand for the domain's range. */
-export const massGrid = ({ mass: [low, high] }, count = 141) => Array.from({ length: count }, (_, i) => low + ((high - low) * i) / (count - 1));
+export const massGrid = ({ mass: [low, high] }, count = 141) =>
+  Array.from({ length: count }, (_, i) => low + ((high - low) * i) / (count - 1));
 
 /**
  * The exact posterior density of the mass on a grid, given transitions { state, force, measured }: the noise of the
@@ -48,20 +60,24 @@ export function massPosterior(transitions, domain, grid = massGrid(domain)) {
     }
     return sum;
   });
-  const top = Math.max(...logs), raw = logs.map((value) => Math.exp(value - top));
+  const top = Math.max(...logs),
+    raw = logs.map((value) => Math.exp(value - top));
   const total = raw.reduce((a, b) => a + b, 0) * (grid[1] - grid[0]);
   return raw.map((value) => value / total);
 }
 
 /** The mass of a cart whose speed changes so much under a push from rest; beyond the grid's ends, its ends. */
 export function massOf(change, force, domain, grid = massGrid(domain)) {
-  const rest = [0, 0, 0, 0], at = (mass) => changesOf(rest, advance(rest, force, mass, domain.friction), domain)[0];
-  let low = grid[0], high = grid.at(-1);
+  const rest = [0, 0, 0, 0],
+    at = (mass) => changesOf(rest, advance(rest, force, mass, domain.friction), domain)[0];
+  let low = grid[0],
+    high = grid.at(-1);
   if (change >= at(low)) return low;
   if (change <= at(high)) return high;
   for (let i = 0; i < 30; i++) {
     const middle = (low + high) / 2;
-    if (at(middle) > change) low = middle; // the lighter, the faster
+    if (at(middle) > change)
+      low = middle; // the lighter, the faster
     else high = middle;
   }
   return (low + high) / 2;

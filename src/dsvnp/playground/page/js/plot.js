@@ -15,10 +15,12 @@ export class Plot {
 
   /** Fit the canvas to its place on the page; returns whether it has any. */
   fit() {
-    const { clientWidth: width, clientHeight: height } = this.canvas, ratio = devicePixelRatio || 1;
+    const { clientWidth: width, clientHeight: height } = this.canvas,
+      ratio = devicePixelRatio || 1;
     if (!width || !height) return false;
     const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
-    if (this.canvas.width !== w || this.canvas.height !== h) Object.assign(this.canvas, { width: w, height: h });
+    if (this.canvas.width !== w || this.canvas.height !== h)
+      Object.assign(this.canvas, { width: w, height: h });
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     Object.assign(this, { width, height });
     return true;
@@ -31,12 +33,15 @@ export class Plot {
 
   py(y) {
     const [low, high] = this.view.y;
-    return this.height - MARGIN.bottom - ((y - low) / (high - low)) * (this.height - MARGIN.top - MARGIN.bottom);
+    return (
+      this.height - MARGIN.bottom - ((y - low) / (high - low)) * (this.height - MARGIN.top - MARGIN.bottom)
+    );
   }
 
   /** The data's units of a place in CSS pixels, kept within the view. */
   at(px, py) {
-    const { x, y } = this.view, clamp = (value, [low, high]) => Math.min(high, Math.max(low, value));
+    const { x, y } = this.view,
+      clamp = (value, [low, high]) => Math.min(high, Math.max(low, value));
     const u = (px - MARGIN.left) / (this.width - MARGIN.left - MARGIN.right);
     const v = (this.height - MARGIN.bottom - py) / (this.height - MARGIN.top - MARGIN.bottom);
     return { x: clamp(x[0] + u * (x[1] - x[0]), x), y: clamp(y[0] + v * (y[1] - y[0]), y) };
@@ -62,7 +67,12 @@ export class Plot {
     }
     c.save();
     c.beginPath();
-    c.rect(MARGIN.left, MARGIN.top, this.width - MARGIN.left - MARGIN.right, this.height - MARGIN.top - MARGIN.bottom);
+    c.rect(
+      MARGIN.left,
+      MARGIN.top,
+      this.width - MARGIN.left - MARGIN.right,
+      this.height - MARGIN.top - MARGIN.bottom,
+    );
     c.clip();
   }
 
@@ -79,9 +89,11 @@ export class Plot {
   }
 
   #path(xs, ys, back = false) {
-    const c = this.context, n = xs.length;
+    const c = this.context,
+      n = xs.length;
     for (let i = 0; i < n; i++) {
-      const j = back ? n - 1 - i : i, method = i || back ? "lineTo" : "moveTo";
+      const j = back ? n - 1 - i : i,
+        method = i || back ? "lineTo" : "moveTo";
       c[method](this.px(xs[j]), this.py(ys[j]));
     }
   }
@@ -115,7 +127,7 @@ export class Plot {
     c.arc(this.px(x), this.py(y), radius, 0, 2 * Math.PI);
     c.fillStyle = colour;
     c.fill();
-    if (edge) Object.assign(c, { strokeStyle: edge, lineWidth: 1.5 }), c.stroke();
+    if (edge) (Object.assign(c, { strokeStyle: edge, lineWidth: 1.5 }), c.stroke());
     if (!ring) return;
     c.beginPath();
     c.arc(this.px(x), this.py(y), radius + 4, 0, 2 * Math.PI);
@@ -131,13 +143,18 @@ export class Plot {
 
   /** A text in the middle near the top. */
   say(text) {
-    Object.assign(this.context, { fillStyle: rgb("muted"), textAlign: "center", font: "14px system-ui, sans-serif" });
+    Object.assign(this.context, {
+      fillStyle: rgb("muted"),
+      textAlign: "center",
+      font: "14px system-ui, sans-serif",
+    });
     this.context.fillText(text, this.width / 2, MARGIN.top + 24);
   }
 
   /** A cross, where the keyboard would add a point. */
   cross(x, y, colour, size = 8) {
-    const c = this.context, [u, v] = [this.px(x), this.py(y)];
+    const c = this.context,
+      [u, v] = [this.px(x), this.py(y)];
     Object.assign(c, { strokeStyle: colour, lineWidth: 2 });
     this.#rule(u - size, v, u + size, v);
     this.#rule(u, v - size, u, v + size);
@@ -145,9 +162,15 @@ export class Plot {
 
   /** Hatch where x lies outside an interval; with a text, write it there instead. */
   outside([low, high], text = "") {
-    const c = this.context, [left, right] = this.view.x, bottom = this.height - MARGIN.bottom;
-    for (const [from, to] of [[left, low], [high, right]]) {
-      const a = this.px(from), b = this.px(to);
+    const c = this.context,
+      [left, right] = this.view.x,
+      bottom = this.height - MARGIN.bottom;
+    for (const [from, to] of [
+      [left, low],
+      [high, right],
+    ]) {
+      const a = this.px(from),
+        b = this.px(to);
       if (text) {
         this.#along((a + b) / 2 + 4, (MARGIN.top + bottom) / 2, text);
         continue;
@@ -169,7 +192,13 @@ export class Plot {
     c.save();
     c.translate(x, y);
     c.rotate(-Math.PI / 2);
-    Object.assign(c, { fillStyle: rgb("warn"), strokeStyle: rgb("surface", 0.8), lineWidth: 3, textAlign: "center", font: FONT });
+    Object.assign(c, {
+      fillStyle: rgb("warn"),
+      strokeStyle: rgb("surface", 0.8),
+      lineWidth: 3,
+      textAlign: "center",
+      font: FONT,
+    });
     c.strokeText(text, 0, 0);
     c.fillText(text, 0, 0);
     c.restore();
@@ -178,7 +207,8 @@ export class Plot {
 
 function steps([low, high], step) {
   const out = [];
-  for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + 1e-9; value += step) out.push(Math.abs(value) < 1e-9 ? 0 : value);
+  for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + 1e-9; value += step)
+    out.push(Math.abs(value) < 1e-9 ? 0 : value);
   return out;
 }
 

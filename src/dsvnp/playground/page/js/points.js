@@ -3,7 +3,8 @@
 import { h, shown } from "./dom.js";
 
 const REACH = { mouse: 12, pen: 14, touch: 24 }; // pixels within which a point is meant
-const LONG_PRESS = 550, DOUBLE_TAP = 350; // milliseconds
+const LONG_PRESS = 550,
+  DOUBLE_TAP = 350; // milliseconds
 
 /** Points { x, y }, which one is selected, and where the keyboard's cross is. Tells of every change. */
 export class PointSet extends EventTarget {
@@ -29,7 +30,8 @@ export class PointSet extends EventTarget {
   }
 
   add(point) {
-    if (this.points.length >= this.limit) return this.describe(`The plot holds at most ${this.limit} points.`);
+    if (this.points.length >= this.limit)
+      return this.describe(`The plot holds at most ${this.limit} points.`);
     this.points = [...this.points, point];
     this.selected = this.points.length - 1;
     this.#changed("points", `Point ${this.points.length} added at ${place(point)}`);
@@ -50,7 +52,10 @@ export class PointSet extends EventTarget {
   select(index, say = false) {
     this.selected = index;
     const point = this.points[index];
-    this.#changed("selection", say && point ? `Point ${index + 1} of ${this.points.length}, ${place(point)}` : "");
+    this.#changed(
+      "selection",
+      say && point ? `Point ${index + 1} of ${this.points.length}, ${place(point)}` : "",
+    );
   }
 
   step(direction) {
@@ -98,7 +103,8 @@ export class Editor {
   }
 
   #hit({ px, py }, reach) {
-    let best = -1, nearest = reach;
+    let best = -1,
+      nearest = reach;
     this.set.points.forEach(({ x, y }, i) => {
       const distance = Math.hypot(this.plot.px(x) - px, this.plot.py(y) - py);
       if (distance < nearest) [best, nearest] = [i, distance];
@@ -113,7 +119,9 @@ export class Editor {
 
   #down(event) {
     if (event.button !== 0 || !event.isPrimary) return;
-    const at = this.#where(event), index = this.#hit(at, REACH[event.pointerType] ?? 14), now = performance.now();
+    const at = this.#where(event),
+      index = this.#hit(at, REACH[event.pointerType] ?? 14),
+      now = performance.now();
     const again = index >= 0 && index === this.#last.index; // a point that was there at the first press
     this.#twice = again ? index : -1;
     if (again && event.pointerType === "touch" && now - this.#last.time < DOUBLE_TAP) {
@@ -141,7 +149,9 @@ export class Editor {
   }
 
   #move(event) {
-    const at = this.#where(event), drag = this.#drag, place = this.plot.at(at.px, at.py);
+    const at = this.#where(event),
+      drag = this.#drag,
+      place = this.plot.at(at.px, at.py);
     this.probe(place.x);
     this.plot.canvas.style.cursor = this.#hit(at, REACH.mouse) >= 0 ? "grab" : "crosshair";
     if (!drag) return;
@@ -172,8 +182,10 @@ export class Editor {
   }
 
   #key(event) {
-    const { set, plot } = this, factor = event.shiftKey ? 5 : 1;
-    const dx = ((plot.view.x[1] - plot.view.x[0]) / 100) * factor, dy = ((plot.view.y[1] - plot.view.y[0]) / 100) * factor;
+    const { set, plot } = this,
+      factor = event.shiftKey ? 5 : 1;
+    const dx = ((plot.view.x[1] - plot.view.x[0]) / 100) * factor,
+      dy = ((plot.view.y[1] - plot.view.y[0]) / 100) * factor;
     const arrows = { ArrowLeft: [-dx, 0], ArrowRight: [dx, 0], ArrowUp: [0, dy], ArrowDown: [0, -dy] };
     const keys = {
       Enter: () => set.add({ ...set.cross }),
@@ -192,9 +204,16 @@ export class Editor {
   }
 
   #shift([dx, dy]) {
-    const { set, plot } = this, { x: [left, right], y: [low, high] } = plot.view;
+    const { set, plot } = this,
+      {
+        x: [left, right],
+        y: [low, high],
+      } = plot.view;
     const from = set.points[set.selected] ?? set.cross;
-    const to = { x: Math.min(right, Math.max(left, from.x + dx)), y: Math.min(high, Math.max(low, from.y + dy)) };
+    const to = {
+      x: Math.min(right, Math.max(left, from.x + dx)),
+      y: Math.min(high, Math.max(low, from.y + dy)),
+    };
     if (set.selected >= 0) set.move(set.selected, to, true);
     else set.moveCross(to.x, to.y);
     this.probe(to.x);
@@ -203,15 +222,45 @@ export class Editor {
 
 /** The points as numbers, which can be typed: for exact values, and for those who do not see the plot. */
 export function pointTable(set) {
-  const body = h("tbody"), details = h("details", { class: "numbers" }, h("summary", {}, "Points as numbers"));
-  details.append(h("table", {}, h("thead", {}, h("tr", {}, ...["x", "y", "remove"].map((text) => h("th", { scope: "col" }, text)))), body));
+  const body = h("tbody"),
+    details = h("details", { class: "numbers" }, h("summary", {}, "Points as numbers"));
+  details.append(
+    h(
+      "table",
+      {},
+      h("thead", {}, h("tr", {}, ...["x", "y", "remove"].map((text) => h("th", { scope: "col" }, text)))),
+      body,
+    ),
+  );
   const cell = (index, axis) => {
-    const input = h("input", { type: "number", step: 0.1, value: set.points[index][axis].toFixed(2), "aria-label": `${axis} of point ${index + 1}` });
-    input.addEventListener("change", () => Number.isFinite(input.valueAsNumber) && set.move(index, { [axis]: input.valueAsNumber }));
+    const input = h("input", {
+      type: "number",
+      step: 0.1,
+      value: set.points[index][axis].toFixed(2),
+      "aria-label": `${axis} of point ${index + 1}`,
+    });
+    input.addEventListener(
+      "change",
+      () => Number.isFinite(input.valueAsNumber) && set.move(index, { [axis]: input.valueAsNumber }),
+    );
     return h("td", {}, input);
   };
   const row = (_, i) =>
-    h("tr", {}, cell(i, "x"), cell(i, "y"), h("td", {}, h("button", { type: "button", "aria-label": `Remove point ${i + 1}`, onclick: () => set.remove(i) }, "×")));
+    h(
+      "tr",
+      {},
+      cell(i, "x"),
+      cell(i, "y"),
+      h(
+        "td",
+        {},
+        h(
+          "button",
+          { type: "button", "aria-label": `Remove point ${i + 1}`, onclick: () => set.remove(i) },
+          "×",
+        ),
+      ),
+    );
   const fill = () => details.open && body.replaceChildren(...set.points.map(row));
   details.addEventListener("toggle", fill);
   set.addEventListener("change", ({ detail }) => {

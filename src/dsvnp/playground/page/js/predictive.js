@@ -7,10 +7,16 @@
  * of the total variance is aleatoric.
  */
 export function moments({ mean, scale, K, S, T, D }) {
-  const size = T * D, count = K * S;
-  const average = new Float64Array(size), epistemic = new Float64Array(size), aleatoric = new Float64Array(size);
+  const size = T * D,
+    count = K * S;
+  const average = new Float64Array(size),
+    epistemic = new Float64Array(size),
+    aleatoric = new Float64Array(size);
   for (let i = 0; i < size; i++) {
-    let sum = 0, noise = 0, spread = 0, within = 0;
+    let sum = 0,
+      noise = 0,
+      spread = 0,
+      within = 0;
     for (let c = 0; c < count; c++) sum += mean[c * size + i];
     const m = sum / count;
     for (let k = 0; k < K; k++) {

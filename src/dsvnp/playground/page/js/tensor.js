@@ -1,7 +1,7 @@
 // Tensors: the few operations that the networks are made of, on plain Float64Array in row-major order.
 //
-// A matrix of `rows` rows is passed as its array and that number. Large products go to a kernel in single precision; all
-// else is computed in double precision, which is as fast in JavaScript.
+// A matrix of `rows` rows is passed as its array and that number. Large products go to a kernel in single precision;
+// all else is computed in double precision, which is as fast in JavaScript.
 
 import { makeKernel } from "./kernel.js";
 
@@ -14,7 +14,7 @@ export function useKernel(from) {
   return kernel !== null;
 }
 
-/** y = x Wᵀ + b for each row of x [rows, in]; W is [out, in]. Two rows and four outputs at a time keep the CPU busy. */
+/** y = x Wᵀ + b for each row of x [rows, in]; W is [out, in]. Two rows and four outputs at a time. */
 export function linear(x, rows, layer, out = new Float64Array(rows * layer.out)) {
   const { weight, bias, in: dim, out: size } = layer;
   if (kernel && rows * dim * size >= large) return kernel(x, rows, layer, out);
@@ -80,7 +80,8 @@ export function erf(x) {
   const place = z * DENSITY, i = Math.floor(place), t = (place - i) / DENSITY, a = TABLE[i];
   // erf' = c e^(−z²), and each further derivative follows from it: four terms of Taylor's series from the node.
   const node = i / DENSITY, slope = SLOPE[i];
-  const value = a + slope * t * (1 - t * (node - (t * (2 * node * node - 1)) / 3 + (t * t * node * (2 * node * node - 3)) / 6));
+  const third = (t * (2 * node * node - 1)) / 3, fourth = (t * t * node * (2 * node * node - 3)) / 6;
+  const value = a + slope * t * (1 - t * (node - third + fourth));
   return x < 0 ? -value : value;
 }
 
@@ -149,12 +150,28 @@ export function attend(queries, targets, slots, heads, change = null) {
   const scores = new Float64Array(heads * count);
   for (let t = 0; t < targets; t++) {
     for (let h = 0; h < heads; h++)
-      for (let n = 0; n < count; n++)
-        scores[h * count + n] = scale * dot(queries, t * width + h * d, keys, n * width + h * d, d);
+      products(queries, t * width + h * d, keys, h * d, width, d, count, scale, scores, h * count);
     if (change) change(scores, t);
-    for (let h = 0; h < heads; h++) average(scores, h * count, count, values, valueWidth, h * dv, dv, out, t * valueWidth + h * dv);
+    for (let h = 0; h < heads; h++)
+      average(scores, h * count, count, values, valueWidth, h * dv, dv, out, t * valueWidth + h * dv);
   }
   return out;
+}
+
+/** Scaled products of a query with the keys of a head, four keys at a time. */
+function products(queries, q, keys, first, width, d, count, scale, scores, to) {
+  let n = 0;
+  for (; n + 3 < count; n += 4) {
+    let a = 0, b = 0, c = 0, e = 0;
+    let k0 = n * width + first, k1 = k0 + width, k2 = k1 + width, k3 = k2 + width;
+    for (let i = q; i < q + d; i++) {
+      const value = queries[i];
+      a += value * keys[k0++]; b += value * keys[k1++]; c += value * keys[k2++]; e += value * keys[k3++];
+    }
+    scores[to + n] = scale * a; scores[to + n + 1] = scale * b;
+    scores[to + n + 2] = scale * c; scores[to + n + 3] = scale * e;
+  }
+  for (; n < count; n++) scores[to + n] = scale * dot(queries, q, keys, n * width + first, d);
 }
 
 /** The mean of some columns of the values, weighted by a softmax of scores. */

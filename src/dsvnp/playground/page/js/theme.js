@@ -18,7 +18,8 @@ export const rgb = (name, alpha = 1) => `rgb(${palette()[name]} / ${alpha})`;
 /** Let a button switch the theme; `changed` is called whenever colours differ. */
 export function themes(toggle, changed) {
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
+  const isDark = () =>
+    (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
   const apply = () => {
     colours = null;
     toggle.setAttribute("aria-pressed", String(isDark()));
@@ -27,9 +28,21 @@ export function themes(toggle, changed) {
     changed();
   };
   toggle.addEventListener("click", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    document.documentElement.dataset.theme = remember(isDark() ? "light" : "dark");
     apply();
   });
+  const before = remember();
+  if (before) document.documentElement.dataset.theme = before;
   system.addEventListener("change", apply);
   apply();
+}
+
+/** Keep a choice of theme for the next visit, or read it; some browsers forbid both. */
+function remember(theme) {
+  try {
+    if (theme) localStorage.setItem("playground-theme", theme);
+    return theme ?? localStorage.getItem("playground-theme");
+  } catch {
+    return theme ?? null;
+  }
 }

@@ -7,7 +7,14 @@ export function readSafetensors(buffer) {
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
   const { __metadata__: metadata = {}, ...entries } = header;
   const tensors = {};
-  for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(entries))
+  for (const [
+    name,
+    {
+      dtype,
+      shape,
+      data_offsets: [from, to],
+    },
+  ] of Object.entries(entries))
     tensors[name] = { data: numbers(view, dtype, 8 + length + from, 8 + length + to), shape };
   return { tensors, metadata };
 }
@@ -26,7 +33,9 @@ function numbers(view, dtype, from, to) {
 
 /** A number in half precision from its 16 bits: sign, 5 bits of exponent, 10 of mantissa. */
 export function half(bits) {
-  const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, mantissa = bits & 1023;
+  const sign = bits & 0x8000 ? -1 : 1,
+    exponent = (bits >> 10) & 31,
+    mantissa = bits & 1023;
   if (exponent === 0) return sign * mantissa * 2 ** -24;
   if (exponent === 31) return mantissa ? NaN : sign * Infinity;
   return sign * (1 + mantissa / 1024) * 2 ** (exponent - 15);

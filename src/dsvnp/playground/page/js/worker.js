@@ -20,7 +20,8 @@ async function fetched(url) {
 
 addEventListener("message", async ({ data: { id, job, url, request } }) => {
   try {
-    const loaded = await network(url), start = performance.now();
+    const loaded = await network(url),
+      start = performance.now();
     const result = JOBS[job](loaded, request);
     postMessage({ id, result, ms: performance.now() - start });
   } catch (error) {
