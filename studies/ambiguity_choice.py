@@ -52,7 +52,7 @@ def fleets_of(experiment: AmbiguityExperiment) -> Iterator[list[Settings]]:
         }
         ways = grouped(trials_of(label), _way)
         for trials in ways.values():
-            yield [base | {"trial": trial} for trial in trials]
+            yield [{**base, "trial": trial} for trial in trials]
 
 
 def _way(trial: Settings) -> str:

@@ -114,7 +114,9 @@ class GaussianPredictive(Predictive):
         return self._average(torch.special.ndtr((y - self.loc) / self.scale))
 
     def quantile(self, probability: float | list[float] | Tensor) -> Tensor:
-        """Quantiles of each output by Newton's method on the mixture's CDF, held between bounds that close in, [Q, B, T, D] ([B, T, D] for a number).
+        """Quantiles of each output, [Q, B, T, D] ([B, T, D] for a number).
+
+        By Newton's method on the mixture's CDF, held between bounds that close in.
 
         Args:
             probability: one or more numbers strictly between 0 and 1.
