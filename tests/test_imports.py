@@ -30,7 +30,7 @@ LAYERS = [
     APART,
     {"streaming", "estimation"},
     {"training"},
-    {"plotting", "pretrained"},
+    {"plotting", "pretrained", "playground"},
     {"tabular", "demo"},
     {"paper"},
     {"cli", "__main__"},

@@ -9,7 +9,14 @@ import scipy.stats
 import torch
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
-from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, entropy_of, log_mean_exp
+from dsvnp.predictive import (
+    CategoricalPredictive,
+    GaussianPredictive,
+    LowRankPredictive,
+    Predictive,
+    entropy_of,
+    log_mean_exp,
+)
 
 K, S, B, T, D = 3, 2, 2, 4, 2
 
@@ -313,3 +320,38 @@ def test_one_scale_serves_all_components():
     predictive = GaussianPredictive(torch.zeros(2, 1, 1, 3, 2), torch.tensor([0.5, 2.0]))
     assert predictive.scale.shape == predictive.loc.shape
     torch.testing.assert_close(predictive.variance[0, 0], torch.tensor([0.25, 4.0]))
+
+
+# --- outputs that do not fit ---
+
+
+def fitting(kind: str) -> Predictive:
+    g = torch.Generator().manual_seed(0)
+    loc = torch.randn(2, 3, 4, 5, 6, generator=g)
+    if kind == "categorical":
+        return CategoricalPredictive(loc.log_softmax(-1))
+    if kind == "low-rank":
+        return LowRankPredictive(loc, torch.ones_like(loc), torch.randn(2, 3, 4, 5, 6, 2, generator=g))
+    return GaussianPredictive(loc, torch.ones_like(loc))
+
+
+@pytest.mark.parametrize("method", ["log_prob", "log_prob_each", "log_prob_joint"])
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [("gaussian", 1), ("gaussian", 5), ("low-rank", 1), ("categorical", 2), ("categorical", 6)],
+)
+def test_another_number_of_outputs_is_refused(kind, width, method):
+    with pytest.raises(ValueError, match=r"y must have [16] outputs? per target, .* got \(4, 5, \d\)"):
+        getattr(fitting(kind), method)(torch.zeros(4, 5, width))
+
+
+def test_labels_that_are_not_whole_are_refused_and_whole_ones_are_not():
+    predictive = fitting("categorical")
+    labels = torch.randint(6, (4, 5, 1))
+    assert torch.equal(predictive.log_prob(labels.float()), predictive.log_prob(labels))
+    labels = labels.float()
+    labels[1, 2] = 1.7
+    with pytest.raises(ValueError, match=r"labels must be whole numbers, got 1\.7"):
+        predictive.log_prob(labels)
+    with pytest.raises(ValueError, match="labels must be whole numbers, got nan"):
+        predictive.log_prob(labels * math.nan)

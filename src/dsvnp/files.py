@@ -1,33 +1,109 @@
-"""Files written in one piece: a reader finds the old content or the new, never a part of it."""
+"""Files written in one piece: a reader finds the old content or the new, never a part of it.
+
+Everything that this package keeps goes through the few operations at the top of this file, so that tests can let each
+of them fail, or end the process there (`tests/faults`). Temporary names begin with `.writing-` and are created by
+whoever writes them: a file or a link that already has such a name is not touched.
+"""
 
 from __future__ import annotations
 
 import os
-import tempfile
+import re
+import secrets
+import shutil
 from pathlib import Path
+
+OPERATIONS = ("make_folder", "create", "write", "flush", "rename", "remove")
+LEFTOVER = re.compile(r"\.(writing|removing)-.+")
+
+
+# --- operations ---
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that is not there yet."""
+    path.mkdir()
+
+
+def create(path: Path) -> int:
+    """Create a file for writing, readable as the umask says, and return its descriptor; refuse any that is there."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+
+
+def write(descriptor: int, data: bytes) -> None:
+    """Write all of some data."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def flush(path: Path) -> None:
+    """Make sure that a file, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def rename(path: Path, new: Path) -> None:
+    """Give a file or a folder a name; a file, or a link, that has this name is replaced."""
+    os.replace(path, new)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with all that it holds; what is not there is no error."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# --- what is made of them ---
 
 
 def write_atomically(path: Path, data: str | bytes) -> Path:
     """Write a file under a temporary name in its folder, then rename it; text is UTF-8.
 
-    The data is on disk before the file has its name: a crash of the machine leaves no empty file behind.
+    The data is on disk before the file has its name: a crash of the machine leaves no empty file behind. An error names
+    the file; what was there before is then still there.
     """
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    temporary = temporary_name(path)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp gives it to its owner alone
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
+        write_new(temporary, data.encode() if isinstance(data, str) else data)
+        rename(temporary, path)
+    except BaseException as error:
+        if not isinstance(error, FileExistsError):
+            remove(temporary)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, f"cannot write it ({error.strerror or error})", str(path)) from error
         raise
     return path
 
 
-def _umask() -> int:
-    """The permissions that new files do not get; it can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def temporary_name(path: Path) -> Path:
+    """A hidden name next to a path that no other process chooses."""
+    return path.with_name(f".writing-{path.name[:150]}-{secrets.token_hex(4)}")
+
+
+def sweep(folder: Path, name: str = "") -> None:
+    """Remove what a process that died left half written or half removed in a folder, where nobody else may write.
+
+    Args:
+        folder: where to look; folders inside it are left alone.
+        name: look for leftovers of a file of this name only.
+    """
+    if folder.is_dir():
+        for leftover in folder.iterdir():
+            if LEFTOVER.fullmatch(leftover.name) and name[:150] in leftover.name:
+                remove(leftover)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a new file, on disk when this returns."""
+    descriptor = create(path)
+    try:
+        write(descriptor, data)
+    finally:
+        os.close(descriptor)
+    flush(path)

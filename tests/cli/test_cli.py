@@ -47,7 +47,7 @@ def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
         (["reproduce", "curves", "--preset", "fast"], "unknown preset 'fast'"),
         (["reproduce", "curves", "--domain", "mnist"], "curves has no setting domain"),
         (["reproduce", "all", "--domain", "mnist"], "belong to one experiment"),
-        (["report", "nowhere"], "got nowhere, which is none"),
+        (["report", "nowhere"], "got nowhere, which is not a folder"),
         (["reproduce", "curves", "--set", "paper.num_stesp=3"], "Did you mean 'paper.num_steps'?"),
         (["reproduce", "toy", "--set", "preset=paper"], "choose it with --preset"),
         (["reproduce", "multioutput", "--set", 'strong={"membres": 4}'], "Did you mean 'strong.members'?"),

@@ -58,7 +58,9 @@ def test_one_run_is_drawn_anew(runs, tmp_path):
     for row, expected in zip(new["rows"], old["rows"], strict=True):
         assert row["seeds"] == expected["seeds"]
         assert (row["model"], row["split"]) == (expected["model"], expected["split"])
-        assert row["std"] == pytest.approx(expected["std"], rel=1e-3)  # units.json keeps six digits
+        assert row["std"] == expected["std"]
+    figures = [(folder / "functions.svg").read_bytes() for folder in (tmp_path, runs["cnp+dsvnp"])]
+    assert figures[0] == figures[1]
 
 
 def test_runs_of_other_settings_are_refused(runs, tmp_path):
@@ -93,6 +95,29 @@ def test_a_shared_unit_must_agree(runs, tmp_path):
     (other / "units.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match="has another gp with seed 0"):
         gather(tmp_path / "new", [runs["cnp"], other])
+
+
+@pytest.mark.parametrize("label", ["../../planted", "dsvnp@../../planted"])
+def test_a_label_that_leads_elsewhere_is_refused(runs, tmp_path, label):
+    other = tmp_path / "other"
+    other.mkdir()
+    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    record["units"][0]["model"] = label
+    (other / "units.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"label .*planted' cannot be used"):
+        gather(tmp_path / "new", [other])
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_a_unit_without_what_its_figure_shows_is_one_line(runs, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    for unit in record["units"]:
+        unit["extras"] = dict.fromkeys(unit["extras"], 3)
+    (other / "units.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"the figures cannot be drawn \(TypeError"):
+        gather(tmp_path / "new", [other])
 
 
 def test_what_runs_have_of_a_list_is_joined(tmp_path):

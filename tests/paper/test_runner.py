@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from rich.console import Console
 
 import dsvnp
+from dsvnp.locks import FolderInUseError, folder_lock
 from dsvnp.models import MODELS
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper import runner as running
@@ -21,6 +23,8 @@ from dsvnp.paper.experiment import Experiment, Measurement, Printed, UnitResult,
 from dsvnp.paper.label import Label
 from dsvnp.paper.runner import rows_of, run
 from dsvnp.paper.settings import as_json, joined, make_experiment
+from tests.faults.counting import Counting as Digits
+from tests.faults.counting import contents
 
 ISSUE_4 = {"experiment", "preset", "device", "version", "config", "rows"}
 ROW = {
@@ -414,3 +418,40 @@ def test_the_curves_smoke_preset_gives_all_rows_and_figures(tmp_path):
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {
         f"{model}-seeds-0-1.jsonl" for model in made.models
     }
+
+
+# --- one writer, and the same bytes ---
+
+
+def test_a_folder_in_use_is_refused_and_nothing_is_run(tmp_path):
+    with folder_lock(tmp_path), pytest.raises(FolderInUseError, match="is in use by process"):
+        run(Counting(), place(tmp_path))
+    assert Counting.calls == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_may_wait_for_its_folder(tmp_path):
+    where = replace(place(tmp_path), wait=True)
+    waiting = threading.Thread(target=run, args=(Counting(), where))
+    with folder_lock(tmp_path):
+        waiting.start()
+        waiting.join(0.5)
+        assert Counting.calls == []
+    waiting.join(20)
+    assert len(Counting.calls) == 4
+    assert "is in use by process" in where.console.file.getvalue()
+
+
+def test_leftovers_of_a_kill_are_swept(tmp_path):
+    (tmp_path / "logs").mkdir()
+    for name in (".writing-units.json-00112233", "logs/.writing-log.jsonl-00112233"):
+        (tmp_path / name).write_text("half")
+    run(Counting(), place(tmp_path))
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_resumed_run_leaves_the_bytes_of_an_undisturbed_one(tmp_path):
+    run(Digits(), place(tmp_path / "whole"))
+    run(Digits(models=("cnp",)), place(tmp_path / "parts"))
+    run(Digits(), place(tmp_path / "parts"))
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from small_fleet import bits, same
 
 from dsvnp.training import checkpoint as checkpoints
@@ -95,7 +95,7 @@ def test_the_same_step_again_takes_the_place_of_the_first(folder):
 def test_files_reach_the_disk_before_the_name_and_the_name_before_old_ones_go(tmp_path, monkeypatch):
     save(tmp_path, content(1), keep=1)
     events = []
-    real_fsync, real_rename = os.fsync, Path.rename
+    real_fsync, real_rename = os.fsync, os.replace
 
     def fsync(descriptor):
         events.append(("flush", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
@@ -106,7 +106,7 @@ def test_files_reach_the_disk_before_the_name_and_the_name_before_old_ones_go(tm
         return real_rename(path, target)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(os, "replace", rename)
     save(tmp_path, content(2), keep=1)
     assert set(events[:3]) == {
         ("flush", "state.safetensors"),
@@ -131,22 +131,43 @@ def test_no_file_stays_open(tmp_path):
 # --- a process that dies while it writes ---
 
 
-@pytest.mark.parametrize("where", ["save_file", "_sha256", "_flush"])
-def test_a_write_that_breaks_off_leaves_the_last_one_alone(folder, monkeypatch, where):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SafetensorError])
+@pytest.mark.parametrize("where", ["serialize", "_sha256"])
+def test_a_write_that_breaks_off_leaves_the_last_one_alone(folder, monkeypatch, where, error):
     def die(*args):
-        raise KeyboardInterrupt
+        raise error("no space")
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, where, die)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises((KeyboardInterrupt, OSError)):
             save(folder, content(9), keep=2)
-    assert (folder / ".writing-step-000000009").is_dir()
+    assert not list(folder.glob(".*"))
+    (folder / ".writing-step-000000009").mkdir()  # as a kill leaves it
     assert load_latest(folder, RUN).step == 6  # ignored,
     save(folder, content(12), keep=2)
     assert sorted(path.name for path in folder.iterdir()) == [
         "step-000000006",
         "step-000000012",
     ]  # and cleaned up
+
+
+def test_a_checkpoint_put_aside_for_another_of_its_step_is_found_again(folder):
+    for name in ("step-000000003", "step-000000006"):  # killed between two renames, with keep=1
+        (folder / name).rename(folder / f".removing-{name}")
+    assert load_latest(folder, RUN).step == 6
+    save(folder, content(9), keep=1)
+    assert [path.name for path in folder.iterdir()] == ["step-000000009"]
+
+
+def test_a_planted_link_is_not_followed(folder, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("x")
+    (folder / ".writing-step-000000009").symlink_to(elsewhere)
+    save(folder, content(9), keep=2)
+    assert [path.name for path in elsewhere.iterdir()] == ["precious"]
+    assert (folder / "step-000000009").is_dir()
+    assert not (folder / "step-000000009").is_symlink()
 
 
 def test_a_removal_that_broke_off_is_finished(folder):

@@ -79,9 +79,13 @@ def test_a_compiled_step_equals_an_eager_one(how):
 
 
 @pytest.mark.parametrize("name", ["tnp", "dsvtnp"])
-@pytest.mark.parametrize("equivariant", [False, True], ids=["", "equivariant"])
-def test_a_compiled_and_captured_transformer_equals_an_eager_one(name, equivariant):
-    arch = replace(ARCH, transformer=replace(ARCH.transformer, equivariant=equivariant))
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"equivariant": True}, {"equivariant": True, "rotary": 20.0}],
+    ids=["", "equivariant", "rotary"],
+)
+def test_a_compiled_and_captured_transformer_equals_an_eager_one(name, how):
+    arch = replace(ARCH, transformer=replace(ARCH.transformer, **how))
     eager = run_steps(on_cuda(name, arch=arch, **EAGER), 20)
     other = run_steps(on_cuda(name, arch=arch, **BOTH), 20)
     assert distance(other.state, eager.state) < 1e-9
@@ -167,7 +171,7 @@ def test_batch_norm_is_captured_in_bfloat16(how, seeds):
 
 def test_a_graph_is_captured_unless_told_otherwise():
     graphs = [
-        getattr(run_steps(on_cuda(compile=False, capture=how), 1)._step, "__self__", None)
+        getattr(run_steps(on_cuda(compile=False, capture=how), 1).lanes[0].step, "__self__", None)
         for how in (None, False)
     ]
     assert isinstance(graphs[0], torch.cuda.CUDAGraph)
@@ -223,12 +227,12 @@ def test_a_captured_fleet_goes_on_with_what_is_restored_into_it(tmp_path, how):
     path = save(fleet, tmp_path)
     run_steps(fleet, 7)  # into the second pool
     expected = {name: value.clone() for name, value in fleet.state.items()}
-    graph = fleet._step
+    graph = fleet.lanes[0].step
     restore(fleet, checkpoints.load(path, fleet.describe()))
     assert fleet.num_steps_taken == int(fleet.state["step"]) == 5
     run_steps(fleet, 7)
     assert same(fleet.state, expected)
-    assert fleet._step is graph
+    assert fleet.lanes[0].step is graph
 
 
 def test_a_checkpoint_of_a_cpu_is_refused(tmp_path):

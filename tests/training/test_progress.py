@@ -173,7 +173,7 @@ def test_a_process_that_dies_while_it_takes_lines_back_loses_none(log, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.replace", die)
+        patch.setattr("os.replace", die)
         with pytest.raises(KeyboardInterrupt):
             report(Reporter("np", 100, log=log, console=console(False)), 20, start=10)
     assert [line["step"] for line in lines_of(log)] == [10, 20]

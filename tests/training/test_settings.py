@@ -14,20 +14,37 @@ from dsvnp.training import Adam, Schedule, Settings
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"num_steps": 0}, "num_steps must be at least 1, got 0"),
-        ({"log_every": 0}, "log_every must be at least 1, got 0"),
-        ({"keep": 0}, "keep must be at least 1, got 0"),
-        ({"validate_every": -1}, "validate_every must not be negative, got -1"),
-        ({"patience": -1}, "patience must not be negative, got -1"),
-        ({"checkpoint_every": -1}, "checkpoint_every must not be negative, got -1"),
+        ({"num_steps": 0}, "num_steps must be a whole number, at least 1, got 0"),
+        ({"log_every": 0}, "log_every must be a whole number, at least 1, got 0"),
+        ({"keep": 0}, "keep must be a whole number, at least 1, got 0"),
+        ({"validate_every": -1}, "validate_every must be a whole number and not negative, got -1"),
+        ({"patience": -1}, "patience must be a whole number and not negative, got -1"),
+        ({"checkpoint_every": -1}, "checkpoint_every must be a whole number and not negative, got -1"),
         ({"patience": 3}, "patience counts validations; set validate_every as well"),
         ({"precision": "float"}, "unknown precision 'float'. Did you mean 'float"),
         ({"chunk_size": 0}, "chunk_size must be at least 1, got 0"),
-        ({"learning_rate": -1e-3}, "learning_rate must not be negative, got -0.001"),
-        ({"learning_rate": math.nan}, "learning_rate must not be negative, got nan"),
-        ({"learning_rate": (1e-3, -1.0)}, r"learning_rate must not be negative, got \(0.001, -1.0\)"),
-        ({"beta_local": (1.0, -1.0)}, r"beta_local must not be negative, got \(1.0, -1.0\)"),
-        ({"beta_global": (math.nan,)}, r"beta_global must not be negative, got \(nan,\)"),
+        ({"learning_rate": -1e-3}, "learning_rate must be finite and not negative, got -0.001"),
+        ({"learning_rate": math.nan}, "learning_rate must be finite and not negative, got nan"),
+        (
+            {"learning_rate": (1e-3, -1.0)},
+            r"learning_rate must be finite and not negative, got \(0.001, -1.0\)",
+        ),
+        ({"beta_local": (1.0, -1.0)}, r"beta_local must be finite and not negative, got \(1.0, -1.0\)"),
+        *(
+            ({name: bad}, f"{name} must be ")
+            for name in (
+                "num_steps",
+                "log_every",
+                "keep",
+                "validate_every",
+                "patience",
+                "checkpoint_every",
+                "chunk_size",
+            )
+            for bad in (math.nan, math.inf, 1.5)
+        ),
+        ({"learning_rate": math.inf}, "learning_rate must be finite and not negative, got inf"),
+        ({"beta_global": (math.nan,)}, r"beta_global must be finite and not negative, got \(nan,\)"),
     ],
 )
 def test_bad_values_are_refused(bad, message):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import dsvnp
-from dsvnp.cli import library, paper, tables
+from dsvnp.cli import library, paper, playground, pretrain, tables
 
 app = typer.Typer(
     name="dsvnp",
@@ -17,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (tables, library, paper):
+for group in (tables, library, playground, pretrain, paper):
     group.register(app)
 
 
@@ -44,12 +44,14 @@ def main() -> None:
     except (ValueError, OSError) as error:
         _leave(error, 2)
     except RuntimeError as error:  # whoever raises one of these has imported torch
+        import torch
+
         from dsvnp.training import CheckpointError, Interrupted
 
         if isinstance(error, Interrupted):
             typer.echo(str(error), err=True)
             sys.exit(128 + error.signal_number)
-        if isinstance(error, CheckpointError):
+        if isinstance(error, (CheckpointError, torch.OutOfMemoryError)):
             _leave(error, 2)
         raise
 

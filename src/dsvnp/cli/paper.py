@@ -39,6 +39,9 @@ def reproduce(
     ] = None,
     domain: Annotated[str | None, typer.Option(help="mnist or cifar10 (images, completion).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Insist on an earlier run to continue.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for another process that uses the folder.")
+    ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,7 +60,7 @@ def reproduce(
     for name in names or ():
         lookup(name, MODELS, "model")
     folder = out or Path("runs") / "-".join(filter(None, [experiment, domain, preset]))
-    place = Workplace(folder, pick_device(device), Console(), data_dir)
+    place = Workplace(folder, pick_device(device), Console(), data_dir, wait)
     own = {"datasets": tuple(datasets.split(",")) if datasets else None, "domain": domain}
     if experiment == ALL and (set_ or any(own.values())):
         raise ValueError(

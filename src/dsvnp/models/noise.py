@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
+from dsvnp.naming import unknown
 from dsvnp.networks import Shape
 from dsvnp.task import Task
 
@@ -32,6 +33,33 @@ def draw_noise(
 def is_uniform(name: str) -> bool:
     """Whether noise of this name is uniform; all other noise is standard normal."""
     return name.startswith("dropout")
+
+
+def check_noise(
+    noise: Noise, shapes: Callable[[int, int, int], Mapping[str, Shape]], num_targets: int
+) -> None:
+    """Refuse noise that a model does not know, or of another shape, which torch might repeat without a word.
+
+    Args:
+        noise: what a caller passes; names that are left out put those latents at their mean.
+        shapes: `noise_shapes` of T targets, K and S draws.
+        num_targets: T; a points axis of size 1 serves all targets.
+    """
+    known = shapes(num_targets, 1, 1)
+    draws = {name: len(value) for name, value in noise.items() if value.ndim}
+    for name, value in noise.items():
+        if name not in known:
+            raise ValueError(
+                unknown(name, known, "noise") if known else f"unknown noise {name!r}; this model has none"
+            )
+        num_global, num_local = draws.get(name, 1), value.shape[1] if value.ndim > 1 else 1
+        fitting = [shapes(points, num_global, num_local)[name] for points in dict.fromkeys((num_targets, 1))]
+        if tuple(value.shape) not in map(tuple, fitting):
+            raise ValueError(
+                f"noise[{name!r}] must have the shape {tuple(fitting[0])}, got {tuple(value.shape)}"
+            )
+    if len(set(draws.values())) > 1:
+        raise ValueError(f"noise must be of the same number of draws, got {draws}")
 
 
 def noise_of(noise: Noise, task: Task, start: int, step: int) -> dict[str, Tensor]:

@@ -10,18 +10,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from rich.console import Console
 
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.label import Label
+from dsvnp.paper.records import check_name
 from dsvnp.sources.base import TaskSource
 from dsvnp.training import Fleet, Reporter, Settings, train
 from dsvnp.training.loop import Validation
 
 Printed = dict[tuple[str, str, str, str], tuple[float, float]]  # by data set, model, metric and split
+
+
+class Drawn(NamedTuple):
+    """The draws behind a likelihood."""
+
+    method: str  # "exact", "prior" or "importance", see `dsvnp.estimation`
+    draws: int  # K·S
+    still: bool  # whether two more doublings changed it by less than the tolerance
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,7 @@ class Measurement:
         split: which part: "inter-J", "test-P", …
         unit: unit of the value: "nats/point", "standard", "raw", …
         values: one per seed of the unit.
+        drawn: for an estimate whose draws were doubled until they sufficed, what they were, one per seed.
     """
 
     dataset: str
@@ -41,6 +51,7 @@ class Measurement:
     split: str
     unit: str
     values: tuple[float, ...]
+    drawn: tuple[Drawn, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,18 +76,27 @@ class UnitResult:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `to_dict` wrote; what JSON could not hold is not a number."""
-        measurements = tuple(
-            Measurement(**{**m, "values": tuple(math.nan if v is None else v for v in m["values"])})
-            for m in data["measurements"]
-        )
+        """Read what `to_dict` wrote; what JSON could not hold is not a number. Labels become names of files."""
+        for part in data["model"].split("@", 1):
+            check_name(part, "label")
+        measurements = tuple(_measurement(m) for m in data["measurements"])
         others = {name: data[name] for name in ("extras", "seconds", "machine")}
         return cls(Label.parse(data["model"]), tuple(data["seeds"]), measurements, **others)
 
     def to_dict(self) -> dict[str, Any]:
         """The unit as `units.json` holds it."""
         others = {name: value for name, value in asdict(self).items() if name != "label"}
+        for m in others["measurements"]:
+            if not m["drawn"]:  # nothing to say: results from before have no such key
+                del m["drawn"]
         return {"model": str(self.label), **others}
+
+
+def _measurement(data: dict[str, Any]) -> Measurement:
+    """A measurement as JSON holds it; a value that JSON could not hold is not a number."""
+    values = tuple(math.nan if value is None else value for value in data["values"])
+    drawn = tuple(Drawn(*each) for each in data.get("drawn", ()))
+    return Measurement(**{**data, "values": values, "drawn": drawn})
 
 
 @dataclass(frozen=True)
@@ -88,12 +108,14 @@ class Workplace:
         device: where to compute.
         console: where progress is shown.
         data_dir: directory of the data sets; None reads the variable DSVNP_DATA.
+        wait: wait for another process that writes into the folder, instead of refusing.
     """
 
     out: Path
     device: torch.device
     console: Console
     data_dir: Path | None = None
+    wait: bool = False
 
 
 @dataclass(frozen=True)

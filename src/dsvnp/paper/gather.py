@@ -8,14 +8,15 @@ figures again.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dsvnp.locks import folder_lock
 from dsvnp.naming import lookup
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper.experiment import Experiment, UnitResult
+from dsvnp.paper.records import UNITS, read_record
 from dsvnp.paper.runner import load_units, write_results
 from dsvnp.paper.settings import joined
 
@@ -36,9 +37,15 @@ def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
     # The settings of an old run may lack a model.
     labels = [str(label) for label in (*experiment.labels(), *(unit.label for unit in found))]
     found.sort(key=lambda unit: (labels.index(str(unit.label)), unit.seeds))
-    out.mkdir(parents=True, exist_ok=True)
-    write_results(experiment, found, out)
-    return experiment.draw(found, out)
+    with folder_lock(out):
+        write_results(experiment, found, out)
+        try:
+            return experiment.draw(found, out)
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"the figures cannot be drawn ({type(error).__name__}: {error}): the units.json of a run lacks what "
+                "they are made of; run that experiment again"
+            ) from error
 
 
 def joint_experiment(runs: Sequence[Path]) -> Experiment:
@@ -46,7 +53,7 @@ def joint_experiment(runs: Sequence[Path]) -> Experiment:
     for run in runs:
         if not (run / "units.json").is_file():
             raise ValueError(f"{run} has no units.json; name folders that `dsvnp reproduce --out` wrote")
-    records = [json.loads((run / "units.json").read_text(encoding="utf-8")) for run in runs]
+    records = [read_record(run / "units.json", UNITS) for run in runs]
     kind = lookup(records[0]["experiment"], EXPERIMENTS, "experiment")
     return joined(kind, [record["config"] for record in records])
 

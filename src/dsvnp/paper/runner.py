@@ -10,14 +10,18 @@ import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.markup import escape
 
 from dsvnp import __version__
-from dsvnp.files import write_atomically
-from dsvnp.paper.experiment import Experiment, UnitResult, Workplace
+from dsvnp.files import sweep, write_atomically
+from dsvnp.locks import folder_lock
+from dsvnp.paper.experiment import Drawn, Experiment, UnitResult, Workplace
+from dsvnp.paper.records import UNITS, read_record
 from dsvnp.paper.rows import grouped, make_row
 from dsvnp.paper.settings import as_json, joined, rebuild
 
@@ -26,7 +30,14 @@ SETTINGS = ("config", "recipe")  # what holds settings in a file of results
 
 def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
     """Run what is missing, and write `results.json` and the figures; `resume` insists on an earlier run."""
-    place.out.mkdir(parents=True, exist_ok=True)
+    with folder_lock(place.out, place.wait, partial(place.console.print, markup=False)):
+        for folder in (place.out, place.out / "logs"):
+            sweep(folder)  # what a process that was killed left
+        return _run(experiment, place, resume)
+
+
+def _run(experiment: Experiment, place: Workplace, resume: bool) -> Path:
+    """Run what is missing, as the only one who writes into the folder."""
     # A first unit that is half done can be resumed, too.
     begun = any((place.out / "checkpoints").glob("*/step-*"))
     units = load_units(experiment, place.out, resume and not begun)
@@ -40,12 +51,21 @@ def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
             start = time.perf_counter()
             result = experiment.run_unit(label, seeds, place)
             seconds = round(time.perf_counter() - start, 1)
-            units.append(replace(result, seconds=seconds, machine=machine_name(place.device)))
+            units.append(stored(replace(result, seconds=seconds, machine=machine_name(place.device))))
             write_results(whole, units, place.out)
+    write_results(
+        whole, units, place.out
+    )  # a run that was killed just before it did so has no unit left to run
     figures = whole.draw(units, place.out)
     drawn = "a figure" if len(figures) == 1 else f"{len(figures)} figures"
-    place.console.print(f"Results are in [bold]{place.out / 'results.json'}[/bold], with {drawn}.")
+    path = escape(str(place.out / "results.json"))
+    place.console.print(f"Results are in [bold]{path}[/bold], with {drawn}.")
     return place.out / "results.json"
+
+
+def stored(unit: UnitResult) -> UnitResult:
+    """A unit as `units.json` gives it back: what is made of it is then the same in this run and in a resumed one."""
+    return UnitResult.from_dict(json.loads(json.dumps(_plain(unit.to_dict()))))
 
 
 def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResult]:
@@ -55,7 +75,7 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
         if resume:
             raise ValueError(f"nothing to resume: {path} is not there; leave out --resume to start")
         return []
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = read_record(path, UNITS)
     mine, theirs = as_json(experiment), as_json(rebuild(type(experiment), data["config"]))
     for key in experiment.extendable:
         mine.pop(key), theirs.pop(key)
@@ -85,7 +105,7 @@ def _with_earlier(experiment: Experiment, out: Path) -> Experiment:
     path = out / "units.json"
     if not path.is_file():
         return experiment
-    earlier = json.loads(path.read_text(encoding="utf-8"))["config"]
+    earlier = read_record(path, UNITS)["config"]
     return joined(type(experiment), [as_json(experiment), earlier])
 
 
@@ -113,8 +133,17 @@ def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[st
     for (label, what), found in groups.items():
         values = [value for _, m in found for value in m.values]
         names = what.dataset, str(label), what.metric, what.split, what.unit
-        rows.append(make_row(*names, values, experiment.paper_figure(label, what)))
+        row = make_row(*names, values, experiment.paper_figure(label, what))
+        rows.append(row | _draws_of([each for _, m in found for each in m.drawn]))
     return rows
+
+
+def _draws_of(drawn: Sequence[Drawn]) -> dict[str, Any]:
+    """The draws behind the values of a row, one per seed; nothing where they were not counted."""
+    if not drawn:
+        return {}
+    method, draws, still = zip(*drawn, strict=True)
+    return {"method": list(method), "draws": list(draws), "still": list(still)}
 
 
 def machine_name(device: torch.device) -> str:

@@ -24,8 +24,15 @@ def rebuild(kind: type[T], config: Mapping[str, Any]) -> T:
     hints = get_type_hints(kind)
     if absent := sorted(config.keys() - hints.keys()):
         raise ValueError(f"{kind.__name__} has no setting {absent[0]}; another version wrote that run")
-    nested = {name: rebuild(hints[name], config[name]) for name in config if is_dataclass(hints[name])}
-    return kind(**{name: tuples(value) for name, value in config.items()} | nested)
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(hint := hints[name], type) and is_dataclass(hint):
+            found[name] = rebuild(hint, _named(value, name))
+        else:
+            found[name] = tuples(value)
+            if not _is_a(found[name], hint):
+                raise ValueError(f"{kind.__name__} has a setting {name} of another kind: {ascii(value)[:80]}")
+    return kind(**found)
 
 
 def changed(settings: T, changes: Mapping[str, Any], prefix: str = "") -> T:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib as mpl
+
+from dsvnp.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,5 +77,6 @@ def house_style() -> Iterator[None]:
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure, without a date, into a folder that is made if need be; the ending decides the format."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
-    return path
+    drawn = BytesIO()
+    figure.savefig(drawn, format=path.suffix.removeprefix("."), metadata={"Date": None})
+    return write_atomically(path, drawn.getvalue())

@@ -110,6 +110,14 @@ class Predictive(ABC):
         """Apply a function to every array [K, S, B, T, ·]: take some draws or targets, or move them to a device."""
         return self.like(*(function(array) for array in self.arrays()))
 
+    def _check_width(self, y: Tensor, width: int) -> None:
+        """Refuse outputs of another number than the components have: torch would repeat a single one for all."""
+        if y.shape[-1:] != (width,):
+            raise ValueError(
+                f"y must have {width} output{'s' * (width > 1)} per target, [tasks, targets, {width}], "
+                f"got {tuple(y.shape)}"
+            )
+
     def _weigh(self, log_weights: Tensor | None, components_per_draw: int) -> None:
         """Take on weights; without any, the attributes of the class stay."""
         if components_per_draw != 1:

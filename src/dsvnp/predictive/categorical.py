@@ -52,7 +52,13 @@ class CategoricalPredictive(Predictive):
 
     def component_log_prob(self, y: Tensor) -> Tensor:
         """Log-probability of the labels y [B, T, 1] under each component, [K, S, B, T]."""
-        index = y.long().expand(*self.shape[:4], 1)
+        self._check_width(y, 1)
+        labels = y.long()
+        if y.is_floating_point() and not torch.equal(labels.to(y.dtype), y):
+            raise ValueError(
+                f"labels must be whole numbers, got {float(y[labels != y][0])}; pass class indices"
+            )
+        index = labels.expand(*self.shape[:4], 1)
         return self.log_probs.gather(-1, index).squeeze(-1)
 
     def log_prob_each(self, y: Tensor) -> Tensor:

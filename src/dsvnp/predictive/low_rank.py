@@ -80,6 +80,7 @@ class LowRankPredictive(GaussianPredictive):
 
     def component_log_prob(self, y: Tensor) -> Tensor:
         """Log-density of all outputs together under each component, [K, S, B, T]; missing ones integrated out."""
+        self._check_width(y, self.shape[-1])
         return low_rank_log_prob(y, self.loc, self.noise, self.factor)
 
     def affine(self, shift: Tensor, factor: Tensor) -> LowRankPredictive:

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialize
 from torch import Tensor
+
+from dsvnp import files
 
 FORMAT, VERSION = "dsvnp-checkpoint", 1
 STATE, RUN = "state.safetensors", "run.json"
@@ -60,14 +62,32 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Write a checkpoint into `folder` and remove all but the last `keep`."""
+    """Write a checkpoint into `folder` and remove all but the last `keep`; an error leaves those that were there."""
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"step-{checkpoint.step:09d}"
     temporary = folder / f".writing-{final.name}"
-    _sweep(folder)
-    temporary.mkdir()
+    files.sweep(folder)
+    try:
+        _write(temporary, checkpoint)
+    except BaseException as error:
+        files.remove(temporary)
+        if isinstance(error, (OSError, SafetensorError)):
+            raise OSError(getattr(error, "errno", None), f"cannot write it ({error})", str(final)) from error
+        raise
+    before = _aside(final) if final.exists() else None  # the same step again, after a resume
+    files.rename(temporary, final)
+    files.flush(folder)
+    if before is not None:
+        files.remove(before)
+    for old in list_checkpoints(folder)[:-keep]:
+        files.remove(_aside(old))
+    return final
+
+
+def _write(temporary: Path, checkpoint: Checkpoint) -> None:
+    """Write both files into a new folder, on disk when this returns."""
+    files.make_folder(temporary)
     tensors = {name: value.contiguous().cpu() for name, value in checkpoint.tensors.items()}
-    save_file(tensors, temporary / STATE)
     run: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
@@ -76,18 +96,10 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         "generators": checkpoint.generators,
         "environment": checkpoint.environment,
     }
+    files.write_new(temporary / STATE, serialize(tensors))
     run["sha256"] = {STATE: _sha256(temporary / STATE), RUN: _sha256_of(run)}
-    (temporary / RUN).write_text(json.dumps(run, indent=1), encoding="utf-8")
-    for path in (temporary / STATE, temporary / RUN, temporary):
-        _flush(path)
-    before = _aside(final) if final.exists() else None  # the same step again, after a resume
-    temporary.rename(final)
-    _flush(folder)
-    if before is not None:
-        shutil.rmtree(before, ignore_errors=True)
-    for old in list_checkpoints(folder)[:-keep]:
-        _remove(old)
-    return final
+    files.write_new(temporary / RUN, json.dumps(run, indent=1).encode())
+    files.flush(temporary)
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -107,25 +119,25 @@ def load(path: Path, run: Mapping[str, Any] | None = None) -> Checkpoint:
 
 def load_latest(folder: Path, run: Mapping[str, Any]) -> Checkpoint | None:
     """Read the newest checkpoint of a folder; None if there is none."""
+    _recover(folder)
     found = list_checkpoints(folder)
     return load(found[-1], run) if found else None
 
 
-def _remove(path: Path) -> None:
-    """Remove a checkpoint."""
-    shutil.rmtree(_aside(path), ignore_errors=True)
+def _recover(folder: Path) -> None:
+    """Give back its name to a checkpoint that a process had put aside for a new one of the same step, and then died."""
+    aside = sorted(folder.glob(".removing-step-*"))
+    names = [path.name for path in list_checkpoints(folder)]
+    if aside and (name := aside[-1].name.removeprefix(".removing-")) > max(names, default=""):
+        with suppress(FileNotFoundError):  # another process of the run did so
+            files.rename(aside[-1], folder / name)
 
 
 def _aside(path: Path) -> Path:
     """Rename a checkpoint: a folder that is being removed must not look like one."""
-    return path.rename(path.parent / f".removing-{path.name}")
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what a process that died left half written or half removed."""
-    for pattern in (".writing-*", ".removing-*"):
-        for leftover in folder.glob(pattern):
-            shutil.rmtree(leftover, ignore_errors=True)
+    aside = path.parent / f".removing-{path.name}"
+    files.rename(path, aside)
+    return aside
 
 
 def _load(path: Path, expected: Mapping[str, Any] | None) -> Checkpoint:
@@ -185,12 +197,3 @@ def _sha256(path: Path) -> str:
 def _sha256_of(record: dict[str, Any]) -> str:
     """Checksum of a record, however its JSON is laid out."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-def _flush(path: Path) -> None:
-    """Make sure that a file, or a folder's list of names, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,11 +11,8 @@ single runs with the same seeds give.
 from __future__ import annotations
 
 import copy
-import gc
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -23,30 +20,18 @@ from torch import Tensor
 from dsvnp.models.base import NeuralProcess
 from dsvnp.sources.base import Rotation, TaskSource
 from dsvnp.training.distributed import Cluster
+from dsvnp.training.preparation import Lane, Preparation
 from dsvnp.training.settings import Settings
-from dsvnp.training.step import TERMS, Step, StepPlan, Tensors, make_step
+from dsvnp.training.shared import refuse_odd_modes, seeded
+from dsvnp.training.step import TERMS, StepPlan, Tensors
 from dsvnp.training.supply import Supply, describe, fingerprint, make_generator
 
 
-class Lane:
-    """One kind of batch: its supply, what its step is made of, its noise, and its step function once it is prepared.
-
-    A fleet has one lane per shape of batch. All lanes of a fleet write to the same state.
-    """
-
-    def __init__(self, supply: Supply, plan: StepPlan, settings: Settings, device: torch.device) -> None:
-        self.supply, self.plan = supply, plan
-        rows = len(supply.seeds)
-        self.normal = torch.empty(rows, plan.normal.size, dtype=settings.dtype, device=device)
-        self.uniform = torch.empty(rows, plan.uniform.size, dtype=settings.dtype, device=device)
-        self.step: Callable[[], None] | None = None
-
-
-class Fleet:
+class Fleet(Preparation):
     """R replicas of one model and the state of their training.
 
     Args:
-        make: makes a model; called once per replica, with torch's generator seeded by the replica's seed.
+        make: makes a model; called once per replica, with random numbers of the replica's seed.
         source: where tasks come from; one for all, one for each replica (folds), or a `Rotation` of sources whose
             batches differ in shape, which take turns.
         seeds: a seed for each replica.
@@ -64,6 +49,7 @@ class Fleet:
         device: torch.device | str = "cpu",
         cluster: Cluster | None = None,
     ) -> None:
+        refuse_odd_modes()
         if not seeds:
             raise ValueError("a fleet needs at least one seed; pass one for each replica")
         self.cluster = cluster or Cluster()
@@ -79,7 +65,7 @@ class Fleet:
             source.sources if isinstance(source, Rotation) else [source]
         )
         self._sources = [[one] if isinstance(one, TaskSource) else list(one) for one in turns]
-        models = [_seeded(make, seed).to(self.device, settings.dtype) for seed in self.seeds]
+        models = [seeded(make, seed).to(self.device, settings.dtype) for seed in self.seeds]
         self.model = models[0].train()
         self.generators = [make_generator(seed, "noise", self.device) for seed in self.seeds]
         self.num_steps_taken = 0
@@ -95,98 +81,10 @@ class Fleet:
         lane = self.lanes[number]
         lane.supply.refresh(turn)
         if lane.step is None:
-            lane.step = self._prepare(lane)
-        lane.step()
+            self._first_step(lane)
+        else:
+            lane.step()
         self.num_steps_taken += 1
-
-    def _run(self, function: Callable[..., None], lane: Lane) -> None:
-        """Draw noise, one generator per replica, and call a step function."""
-        for generator, normal, uniform in zip(self.generators, lane.normal, lane.uniform, strict=True):
-            normal.normal_(generator=generator)
-            uniform.uniform_(generator=generator)
-        function(self.state, lane.supply.static, lane.supply.pool, lane.normal, lane.uniform)
-
-    def _prepare(self, lane: Lane) -> Callable[[], None]:
-        """Make the step function: compiled and captured where asked for and possible, else as it is."""
-        cuda, wanted = self.device.type == "cuda", self.settings.compile
-        singly = len(self.seeds) == 1 or self.settings.chunk_size == 1 or wanted == "regions"
-        function = make_step(lane.plan, False, singly)
-        if wanted == "regions":
-            self._compile_regions(function, lane)
-        elif cuda if wanted is None else wanted:
-            function = self._compiled(lane, singly) or function
-        capture = cuda and not self.cluster.splits_data
-        if capture if self.settings.capture is None else (self.settings.capture and capture):
-            return self._capture(function, lane)
-        return lambda: self._run(function, lane)
-
-    def _compiled(self, lane: Lane, singly: bool) -> Step | None:
-        """The compiled step, once it has been tried; None if that fails.
-
-        Processes that share each batch try it without a word to each other, and take it together or not at all: one
-        that went on by itself would meet the others in another step.
-        """
-        step, reason = None, "another process could not compile it"
-        try:
-            if lane is self.lanes[0]:
-                torch._dynamo.reset()  # what an earlier fleet compiled counts against this one's limit
-            step = make_step(lane.plan, True, singly)
-            self._try(partial(step, trial=True) if self.cluster.splits_data else step, lane)
-        except Exception as error:  # whatever it may be: no C++ compiler, an operation that it lacks
-            first_line = str(error).strip().split("\n")[0]
-            step, reason = None, f"{type(error).__name__}: {first_line}"
-        if self.cluster.splits_data and self.cluster.largest(step is None):
-            step = None
-        if step is None:
-            warnings.warn(f"training goes on uncompiled: {reason}", stacklevel=2)
-        return step
-
-    def _compile_regions(self, function: Step, lane: Lane) -> None:
-        """Compile the repeated parts of the network by themselves; what is between them stays as it is."""
-        for part in self.model.regions():
-            part.compile(dynamic=False)
-        # Each shape of each lane is a version of the same few functions.
-        with torch._dynamo.config.patch(recompile_limit=64):
-            self._try(function, lane)
-
-    def _capture(self, function: Callable[..., None], lane: Lane) -> Callable[[], None]:
-        """Record the whole step as one CUDA graph.
-
-        Garbage is collected before and not during the recording: freeing what an earlier fleet left behind is a
-        call that CUDA does not allow there.
-        """
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._try(function, lane)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        for generator in self.generators:
-            graph.register_generator_state(generator)
-        gc.collect()
-        torch.cuda.synchronize(self.device)
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            with torch.cuda.graph(graph, stream=stream):
-                self._run(function, lane)
-        finally:
-            if collecting:
-                gc.enable()
-        return graph.replay
-
-    def _try(self, function: Callable[..., None], lane: Lane) -> None:
-        """Take a step and undo it: state and generators are as before."""
-        before = {name: value.clone() for name, value in self.state.items()}
-        states = [generator.get_state() for generator in self.generators]
-        try:
-            self._run(function, lane)
-        finally:
-            for name, value in before.items():
-                self.state[name].copy_(value)
-            for generator, state in zip(self.generators, states, strict=True):
-                generator.set_state(state)
 
     # --- results ---
 
@@ -324,26 +222,3 @@ class Fleet:
             for name in [n for n in state if n == "params" or n.startswith("buffers.")]:
                 state[f"best.{name}"] = state[name].clone()
         return state
-
-
-def _seeded(make: Callable[[], NeuralProcess], seed: int) -> NeuralProcess:
-    """Call `make` with torch's generator seeded, and leave that generator as it was."""
-    before = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(seed)
-    try:
-        return make()
-    finally:
-        torch.default_generator.set_state(before)
-
-
-@contextmanager
-def matmul_precision(precision: str) -> Iterator[None]:
-    """Use TF32 for float32 matrix products and convolutions for a while, or make sure that it is not used."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]

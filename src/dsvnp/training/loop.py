@@ -13,10 +13,13 @@ from types import FrameType
 import torch
 from torch import Tensor
 
+from dsvnp.files import sweep
 from dsvnp.training import checkpoint as checkpoints
 from dsvnp.training.checkpoint import Checkpoint
-from dsvnp.training.fleet import Fleet, matmul_precision
+from dsvnp.training.fleet import Fleet
+from dsvnp.training.preparation import out_of_memory
 from dsvnp.training.progress import Reporter
+from dsvnp.training.shared import matmul_precision, refuse_odd_modes
 from dsvnp.training.step import STOP_REASONS
 
 Validation = Callable[[Fleet], Tensor]  # one number per replica of this process, the lower the better
@@ -51,6 +54,7 @@ def train(
     """
     if fleet.settings.validate_every and validation is None:
         raise ValueError("the settings ask for validations but there is none; pass validation=")
+    refuse_odd_modes()
     reporter = reporter if fleet.cluster.writes else None
     found = _find(fleet, folder) if folder is not None else None
     if found is not None:
@@ -69,6 +73,8 @@ def _find(fleet: Fleet, folder: Path) -> Checkpoint | None:
     cluster = fleet.cluster
     cluster.largest(0)  # wait for all: one of them may still be writing what the others are to read
     found = checkpoints.load_latest(folder, fleet.describe())
+    if cluster.writes:
+        sweep(folder)  # a run that is resumed after its last step saves nothing any more
     step = found.step if found is not None else 0
     if cluster.largest(step) != -cluster.largest(-step):
         raise checkpoints.CheckpointError(
@@ -91,7 +97,7 @@ def _loop(
         return
     news = _News(fleet, reporter)
     while fleet.num_steps_taken < settings.num_steps:
-        fleet.step()
+        _step(fleet, folder)
         step = fleet.num_steps_taken
         if validation is not None and settings.validate_every and step % settings.validate_every == 0:
             fleet.note_validation(validation(fleet))
@@ -104,11 +110,30 @@ def _loop(
             stop = cluster.largest(max(caught, default=0))
             last = last or not cluster.largest(any(fleet.active))
         due = settings.checkpoint_every and step % settings.checkpoint_every == 0
-        path = save(fleet, folder) if folder is not None and (due or last or stop) else None
+        path = (
+            news.save(folder, must=bool(last or stop))
+            if folder is not None and (due or last or stop)
+            else None
+        )
         if stop:
             raise Interrupted(stop, path or folder, step)
         if last:
             return
+
+
+def _step(fleet: Fleet, folder: Path | None) -> None:
+    """Take a step; where the device runs out of memory in the middle of a run, say what is saved.
+
+    That step may be half done: the state is of no use, but the newest checkpoint is.
+    """
+    try:
+        fleet.step()
+    except torch.OutOfMemoryError as error:
+        found = checkpoints.list_checkpoints(folder) if folder is not None else []
+        saved = f"; saved in {found[-1]}: run again to resume from there" if found else "; nothing is saved"
+        when = f"at step {fleet.num_steps_taken}"
+        text = str(error) if str(error).startswith("out of memory") else out_of_memory(error, when)
+        raise torch.OutOfMemoryError(text + saved) from error
 
 
 def save(fleet: Fleet, folder: Path) -> Path | None:
@@ -197,6 +222,16 @@ class _News:
                     f"at step {step}; the others go on. A lower learning rate or clip_norm may help"
                 )
 
+    def save(self, folder: Path, must: bool) -> Path | None:
+        """Write a checkpoint; a disk that is full ends the training only where there will be no later one."""
+        try:
+            return save(self.fleet, folder)
+        except OSError as error:
+            if must:
+                raise
+            self._say(f"no checkpoint after step {self.fleet.num_steps_taken}: {error}; training continues")
+            return None
+
     def _say(self, message: str) -> None:
         """Tell of a broken replica even where no progress is shown: its weights are of no use."""
         if self.reporter is not None:
@@ -226,4 +261,4 @@ def _stop_signals() -> Iterator[list[int]]:
         yield caught
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from dsvnp.files import sweep, write_atomically
+
 
 class Reporter:
     """Tells how training goes.
@@ -46,6 +48,7 @@ class Reporter:
     def __enter__(self) -> Reporter:
         if self._log_path is not None:
             self._log_path.parent.mkdir(parents=True, exist_ok=True)
+            sweep(self._log_path.parent, self._log_path.name)
             self._log = self._log_path.open("a", encoding="utf-8")
         if self.console.is_terminal and not self.quiet:
             self._bar = Progress(
@@ -77,9 +80,7 @@ class Reporter:
             lines = self._log_path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if _step_of(line) <= step]
             self._log.close()
-            written = self._log_path.with_name(f".writing-{self._log_path.name}")
-            written.write_text("".join(kept), encoding="utf-8")
-            written.replace(self._log_path)  # at once: a process that dies here must not lose the log
+            write_atomically(self._log_path, "".join(kept))  # a process that dies here must not lose the log
             self._log = self._log_path.open("a", encoding="utf-8")
 
     def report(self, step: int, values: Mapping[str, Sequence[float]]) -> None:

@@ -31,8 +31,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         lookup(self.kind, {"constant": 0, "cosine": 0, "trapezoid": 0}, "schedule")
-        if self.warmup < 0:
-            raise ValueError(f"warmup must not be negative, got {self.warmup}")
+        if not 0 <= self.warmup < math.inf:
+            raise ValueError(f"warmup must be finite and not negative, got {self.warmup}")
         if (self.decay > 0) != (self.kind == "trapezoid"):
             raise ValueError(
                 f"a trapezoid, and no other schedule, needs decay > 0, got {self.kind} with {self.decay}"

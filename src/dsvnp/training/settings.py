@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -62,14 +63,14 @@ class Settings:
         if isinstance(self.compile, str) and self.compile != "regions":
             raise ValueError(f"compile must be True, False, None or 'regions', got {self.compile!r}")
         for name in ("num_steps", "log_every", "keep"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            if not _whole(getattr(self, name), least=1):
+                raise ValueError(f"{name} must be a whole number, at least 1, got {getattr(self, name)}")
         for name in ("validate_every", "patience", "checkpoint_every"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+            if not _whole(getattr(self, name), least=0):
+                raise ValueError(f"{name} must be a whole number and not negative, got {getattr(self, name)}")
         if self.patience and not self.validate_every:
             raise ValueError("patience counts validations; set validate_every as well")
-        if self.chunk_size is not None and self.chunk_size < 1:
+        if self.chunk_size is not None and not _whole(self.chunk_size, least=1):
             raise ValueError(f"chunk_size must be at least 1, got {self.chunk_size}; None takes all at once")
         if self.objective.kind in ("npml", "si") and (self.beta_local or self.beta_global):
             raise ValueError(
@@ -81,8 +82,8 @@ class Settings:
             ("beta_local", self.beta_local or ()),
             ("beta_global", self.beta_global or ()),
         ):
-            if any(not value >= 0 for value in values):
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+            if any(not 0 <= value < math.inf for value in values):
+                raise ValueError(f"{name} must be finite and not negative, got {getattr(self, name)}")
 
     @property
     def dtype(self) -> torch.dtype:
@@ -112,3 +113,8 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as a dictionary that JSON can hold."""
         return asdict(self)
+
+
+def _whole(value: float, least: int) -> bool:
+    """Whether a number is whole and large enough; NaN and infinity are neither."""
+    return value >= least and value % 1 == 0

@@ -4,6 +4,8 @@ import bz2
 import gzip
 import hashlib
 import lzma
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,39 @@ class TestChecksum:
         path.write_bytes(damage(path.read_bytes()))
         with pytest.raises(ChecksumError, match=rf"{suffix}: expected a complete {suffix} file.*again"):
             open_data_file(tmp_path, SPEC, verify=False)
+
+
+class TestBombs:
+    """A small file that becomes a large one is refused before memory is taken for it."""
+
+    @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2"])
+    def test_content_beyond_what_was_published_is_refused(self, tmp_path, suffix):
+        spec = replace(SPEC, largest=10_000)
+        store(tmp_path, bytes(50_000_000), suffix)
+        tracemalloc.start()
+        try:
+            with pytest.raises(ChecksumError, match="expected at most 10000 bytes of content, got more"):
+                open_data_file(tmp_path, spec)
+            assert tracemalloc.get_traced_memory()[1] < 20_000_000  # a decoder's own window is 8 MB
+        finally:
+            tracemalloc.stop()
+
+    def test_a_window_of_gigabytes_is_refused(self, tmp_path):
+        greedy = [{"id": lzma.FILTER_LZMA2, "dict_size": 2**30}]
+        path = store(tmp_path, CONTENT)
+        path.rename(path.with_name(path.name + ".xz")).write_bytes(lzma.compress(CONTENT, filters=greedy))
+        with pytest.raises(ChecksumError, match="does not decompress"):
+            open_data_file(tmp_path, SPEC)
+
+    def test_a_large_file_is_not_read(self, tmp_path, monkeypatch):
+        path = store(tmp_path, CONTENT)
+        monkeypatch.setattr(Path, "read_bytes", None)
+        with pytest.raises(ChecksumError, match=r"five\.bin: expected at most 18 bytes"):
+            open_data_file(tmp_path, replace(SPEC, largest=len(CONTENT) - 1))
+        assert path.is_file()
+
+    @pytest.mark.parametrize("suffix", COMPRESS)
+    def test_content_of_just_that_size_is_taken(self, tmp_path, suffix):
+        store(tmp_path, CONTENT * 1000, suffix)
+        spec = replace(SPEC, largest=len(CONTENT) * 1000)
+        assert open_data_file(tmp_path, spec, verify=False) == CONTENT * 1000

@@ -179,3 +179,29 @@ class TestArff:
     def test_no_data(self):
         with pytest.raises(ValueError, match="expected a line @data in the ARFF file, got none"):
             read_arff("@attribute a real\n")
+
+
+def test_a_npy_header_that_asks_for_more_than_the_file_has_is_refused():
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "|u1", "fortran_order": False, "shape": (10**9, 32, 32, 3)}
+    )
+    with pytest.raises(ValueError, match=r"expected a \.npy file.*a header of shape"):
+        read_svhn_npy(file.getvalue(), file.getvalue())
+
+
+def test_a_matlab_variable_of_absurd_size_is_refused_before_it_is_read(monkeypatch):
+    file = io.BytesIO()
+    scipy.io.savemat(file, {"X": np.zeros((1000, 1000), np.uint8)}, do_compression=True)
+    monkeypatch.setattr("dsvnp.paper.datasets.readers.LARGEST", 999_999)
+    monkeypatch.setattr(scipy.io, "loadmat", None)
+    with pytest.raises(ValueError, match="'X' is to have 1000000 values"):
+        read_mat(file.getvalue(), "X")
+
+
+def test_a_damaged_matlab_file_is_a_value_error():
+    file = io.BytesIO()
+    scipy.io.savemat(file, {"X": np.arange(100.0)}, do_compression=True)
+    for cut in (0, 3, 50, 130, 200):
+        with pytest.raises(ValueError, match="expected a"):
+            read_mat(file.getvalue()[:cut], "X")

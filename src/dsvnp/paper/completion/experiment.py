@@ -23,7 +23,7 @@ from dsvnp.paper.field.recipe import FieldRecipe
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
 from dsvnp.training import Settings
-from dsvnp.training.fleet import matmul_precision
+from dsvnp.training.shared import matmul_precision
 
 
 @dataclass(frozen=True)

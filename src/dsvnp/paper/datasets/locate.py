@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import hashlib
+import io
 import lzma
 import os
 import zlib
@@ -10,13 +11,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-DECOMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": gzip.decompress,
-    ".xz": lzma.decompress,
-    ".bz2": bz2.decompress,
+WINDOW = (
+    128 * 2**20
+)  # bytes of memory that an .xz file may ask for; the best compression there is takes 65 million
+
+
+def _unxz(data: bytes, most: int) -> bytes:
+    """Decompress one stream of .xz."""
+    stream = lzma.LZMADecompressor(memlimit=WINDOW)
+    content = stream.decompress(data, max_length=most)
+    if len(content) < most and not stream.eof:
+        raise EOFError("it ends before its end-of-stream marker was reached")
+    return content
+
+
+DECOMPRESS: Mapping[str, Callable[[bytes, int], bytes]] = {
+    "": lambda data, most: data[:most],
+    ".gz": lambda data, most: gzip.GzipFile(fileobj=io.BytesIO(data)).read(most),
+    ".xz": _unxz,
+    ".bz2": lambda data, most: bz2.BZ2File(io.BytesIO(data)).read(most),
 }
-"""The variants of a file that are accepted, by suffix, in the order they are looked for."""
+"""The variants of a file that are accepted, by suffix, in the order they are looked for; each takes a limit."""
+
+
+LARGEST = 256 * 2**20  # bytes: the largest published file, SVHN's images, has 225 million
 
 
 class MissingDataError(FileNotFoundError):
@@ -36,11 +54,13 @@ class DataFile:
         origin: Who published it and on which page, as a person would look for it.
         sums: Checksums of the variants we know, by suffix ("" is the content itself): a sha256, or another
             sum with its name before it, `md5:...` or `git:...` (the id git gives the content as a blob).
+        largest: Bytes that the content may have; more is refused before memory is taken for it.
     """
 
     path: str
     origin: str
     sums: Mapping[str, str] = field(default_factory=dict)
+    largest: int = LARGEST
 
 
 def data_dir(path: str | Path | None) -> Path:
@@ -76,14 +96,18 @@ def open_data_file(directory: Path, spec: DataFile, *, verify: bool = True) -> b
     if path is None:
         raise MissingDataError(_describe_missing(directory, spec))
     suffix = path.name.removeprefix(Path(spec.path).name)
+    if path.stat().st_size > spec.largest:
+        raise ChecksumError(_describe_large(path, spec))
     stored = path.read_bytes()
     try:
-        content = DECOMPRESS[suffix](stored)
+        content = DECOMPRESS[suffix](stored, spec.largest + 1)
     except (EOFError, OSError, ValueError, lzma.LZMAError, zlib.error) as error:
         raise ChecksumError(
             f"{path}: expected a complete {suffix} file, got one that does not decompress ({error}); "
             f"download it again. Published by {spec.origin}"
         ) from error
+    if len(content) > spec.largest:
+        raise ChecksumError(_describe_large(path, spec))
     if verify:
         _check(path, spec, {suffix: stored, "": content})
     return content
@@ -118,6 +142,13 @@ def _digest(algorithm: str, data: bytes) -> str:
         return _digest("sha1", b"blob %d\0" % len(data) + data)
     # These sums detect damage, not malice; saying so keeps md5 and sha1 usable on hardened systems.
     return hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
+
+
+def _describe_large(path: Path, spec: DataFile) -> str:
+    return (
+        f"{path}: expected at most {spec.largest} bytes of content, got more; download it again. "
+        f"Published by {spec.origin}"
+    )
 
 
 def _describe_missing(directory: Path, spec: DataFile) -> str:

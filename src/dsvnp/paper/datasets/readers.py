@@ -17,6 +17,7 @@ Bytes = npt.NDArray[np.uint8]
 Matrix = npt.NDArray[np.float64]
 
 _IDX_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+LARGEST = 2**29  # values of one variable
 _CIFAR_ROW = 1 + 3 * 32 * 32  # label, then the red, green and blue planes
 _ARFF_ATTRIBUTE = re.compile(
     r"""@attribute\s+(?:'(?P<single>(?:\\.|[^'\\])*)'|"(?P<double>(?:\\.|[^"\\])*)"|(?P<bare>[^\s{]+))\s*(?P<kind>.*)""",
@@ -67,7 +68,25 @@ def read_svhn_mat(data: bytes) -> tuple[Bytes, Bytes]:
 
 def read_svhn_npy(images: bytes, labels: bytes) -> tuple[Bytes, Bytes]:
     """Read SVHN from two `.npy` files, images [N, 32, 32, 3] and labels [N]: images [N, 3, 32, 32] and labels [N]."""
-    return _svhn(*(np.load(io.BytesIO(data), allow_pickle=False) for data in (images, labels)))
+    return _svhn(*map(_read_npy, (images, labels)))
+
+
+def _read_npy(data: bytes) -> npt.NDArray[np.generic]:
+    """Read a `.npy` file; its header says how much memory it wants, which the file itself must have."""
+    file = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read(file)
+        if math.prod(shape) * dtype.itemsize > len(data):
+            raise ValueError(f"a header of shape {shape} in a file of {len(data)} bytes")
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(
+            f"expected a .npy file, got one that cannot be read ({error}); is it damaged?"
+        ) from error
 
 
 def _svhn(images: npt.NDArray[np.generic], labels: npt.NDArray[np.generic]) -> tuple[Bytes, Bytes]:
@@ -84,10 +103,19 @@ def _svhn(images: npt.NDArray[np.generic], labels: npt.NDArray[np.generic]) -> t
 
 def read_mat(data: bytes, variable: str) -> npt.NDArray[np.generic]:
     """Reads one variable of a MATLAB file (versions 4 to 7.2)."""
-    found = scipy.io.loadmat(io.BytesIO(data), variable_names=[variable])
+    try:
+        sizes = {name: math.prod(shape) for name, shape, _ in scipy.io.whosmat(io.BytesIO(data))}
+        if sizes.get(variable, 0) > LARGEST:
+            raise ValueError(f"{variable!r} is to have {sizes[variable]} values, more than any data set here")
+        found = scipy.io.loadmat(io.BytesIO(data), variable_names=[variable])
+    except Exception as error:  # SciPy raises whatever a damaged file leads it to
+        raise ValueError(
+            f"expected a MATLAB file, got one that cannot be read ({error!s:.200}); is it damaged?"
+        ) from error
     if variable not in found:
-        names = ", ".join(name for name, *_ in scipy.io.whosmat(io.BytesIO(data)))
-        raise ValueError(f"expected a variable {variable!r} in the MATLAB file, got {names or 'none'}")
+        raise ValueError(
+            f"expected a variable {variable!r} in the MATLAB file, got {', '.join(sizes) or 'none'}"
+        )
     return np.asarray(found[variable])
 
 

@@ -31,7 +31,7 @@ from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
 from dsvnp.sources.gp import GPTasks
 from dsvnp.training import Settings
-from dsvnp.training.fleet import matmul_precision
+from dsvnp.training.shared import matmul_precision
 
 FLOORS = {"own": False, "other": True}
 CEILINGS = (Label("gp"), Label("gp", "floor"), Label("gp", "integrated"))

@@ -27,7 +27,7 @@ from dsvnp.paper.label import Label
 from dsvnp.paper.recipe import Recipe
 from dsvnp.paper.rows import grouped
 from dsvnp.training import Settings
-from dsvnp.training.fleet import matmul_precision
+from dsvnp.training.shared import matmul_precision
 
 VARIANTS = {"paper": "", "strong": "strong"}  # by recipe
 PICTURED = ("nn", "dsvnp")  # whose most and least certain images are kept: thumbnails fill a file quickly

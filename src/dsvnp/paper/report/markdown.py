@@ -1,5 +1,7 @@
 """The report as Markdown, with links to the pictures."""
 
+from urllib.parse import quote
+
 from dsvnp.paper.report.contents import LEDE, TITLE, Report, Section
 from dsvnp.paper.report.speed import speed_table
 from dsvnp.paper.report.tables import Cell, Table, label_text, summary_of
@@ -16,15 +18,21 @@ def markdown_page(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def plain(text: str) -> str:
+    """Text from a file: neither HTML nor a new cell of a table."""
+    return " ".join(text.replace("<", "&lt;").replace("|", "\\|").split())
+
+
 def markdown_run(section: Section, report: Report) -> str:
     """One run."""
     words = section.words
-    parts = [f"## {section.title}", ", ".join(section.facts) + "."]
+    parts = [f"## {plain(section.title)}", plain(", ".join(section.facts)) + "."]
     if words.question:
         parts.append(f"{words.question} {words.paper + '.' if words.paper else ''}".strip())
     parts += map(markdown_table, section.tables)
     for path, shown in section.figures:
-        parts.append(f"![{shown}]({path.relative_to(report.folder).as_posix()})\n\n*{shown}*")
+        link = quote(path.relative_to(report.folder).as_posix())
+        parts.append(f"![{plain(shown)}]({link})\n\n*{plain(shown)}*")
     if words.differs:
         items = "\n".join(f"- {item}" for item in words.differs)
         parts += ["### What differs from the paper, and why", items]
@@ -32,18 +40,18 @@ def markdown_run(section: Section, report: Report) -> str:
         folded = [markdown_table(table) for table in section.more]
         parts += [f"<details><summary>{section.more_text}</summary>", *folded, "</details>"]
     if section.settings:
-        pairs = "\n".join(f"| {name} | {value} |" for name, value in section.settings.items())
+        pairs = "\n".join(f"| {plain(name)} | {plain(value)} |" for name, value in section.settings.items())
         parts.append(f"### Settings\n\n| setting | value |\n| --- | --- |\n{pairs}")
     return "\n\n".join(parts)
 
 
 def markdown_table(table: Table, heading: bool = True) -> str:
-    """A table; the best of a column is bold, what stands below a figure follows after a break."""
+    """A table; the best of a column is bold, the text below a figure follows after a break."""
     lines = [f"**{table.title}.** {table.caption}", ""] if heading else []
-    lines.append("| " + " | ".join(table.columns) + " |")
+    lines.append("| " + " | ".join(map(plain, table.columns)) + " |")
     lines.append("|" + " --- |" * len(table.columns))
     for label, cells in table.rows:
-        lines.append("| " + " | ".join([label_text(table, label), *map(markdown_cell, cells)]) + " |")
+        lines.append("| " + " | ".join([plain(label_text(table, label)), *map(markdown_cell, cells)]) + " |")
     return "\n".join(lines)
 
 

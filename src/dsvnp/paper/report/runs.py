@@ -1,10 +1,11 @@
-"""Runs as a report finds them: `results.json`, the figures beside it, and how long it took. No weights are needed."""
+"""Runs as a report finds them: `results.json`, the figures next to it, and how long it took. No weights are needed."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+
+from dsvnp.paper.records import RESULTS, SPEED, TIMES, read_record
 
 PICTURES = (".svg", ".png")
 KEYS = ("experiment", "preset", "device", "version", "config", "rows")
@@ -25,19 +26,17 @@ class Run:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a `results.json` and what is beside it."""
-        data = read_json(path)
-        absent = [key for key in KEYS if key not in data] if isinstance(data, dict) else list(KEYS)
-        if absent:
-            raise ValueError(f"{path} lacks {', '.join(absent)}; is it written by `dsvnp reproduce`?")
+        """Read a `results.json` and the files next to it."""
+        data = read_record(path, RESULTS)
         units = path.parent / "units.json"
-        seconds = sum(unit["seconds"] for unit in read_json(units)["units"]) if units.is_file() else None
+        known = read_record(units, TIMES)["units"] if is_own(units) else None
+        seconds = None if known is None else sum(unit["seconds"] or 0 for unit in known)
         return cls(path.parent, **{key: data[key] for key in KEYS}, seconds=seconds)
 
     @property
     def figures(self) -> list[Path]:
-        """The pictures beside the results, by name."""
-        return sorted(path for path in self.folder.iterdir() if path.suffix in PICTURES)
+        """The pictures next to the results, by name."""
+        return sorted(path for path in self.folder.iterdir() if path.suffix in PICTURES and is_own(path))
 
     @property
     def num_seeds(self) -> list[int]:
@@ -47,18 +46,20 @@ class Run:
 
 def find_runs(folder: Path) -> list[Run]:
     """Every run at or below a folder, by path."""
-    return [Run.read(path) for path in sorted(folder.rglob("results.json"))]
+    return [Run.read(path) for path in found_below(folder, "results.json")]
 
 
 def find_speed(folder: Path) -> list[dict[str, Any]]:
     """What `benchmarks/speed.py` wrote into folders named speed at or below a folder, a GPU's first."""
-    files = [read_json(path) for path in sorted(folder.rglob("speed/*.json"))]
+    files = [read_record(path, SPEED) for path in found_below(folder, "speed/*.json")]
     return sorted(files, key=lambda file: "CPU" in file["machine"]["device"])
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON; a damaged file is named."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); run the experiment again") from error
+def found_below(folder: Path, pattern: str) -> list[Path]:
+    """Files at or below a folder, by path; links are left alone."""
+    return [path for path in sorted(folder.rglob(pattern)) if is_own(path)]
+
+
+def is_own(path: Path) -> bool:
+    """Whether a path is a file by itself: a link may lead to what is not meant for a report."""
+    return path.is_file() and not path.is_symlink()

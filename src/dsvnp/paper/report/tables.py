@@ -1,4 +1,4 @@
-"""Tables of a run: ours and the paper's, one row per model. The pages decide what they look like."""
+"""Tables of a run: our figures and the paper's, one row per model. The pages decide how they look."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ MAX_COLUMNS = 6  # what a screen shows next to each other
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table says in one place."""
+    """One cell of a table."""
 
     text: str  # the figure
     # what stands below it: the paper's figure, the median, the number of seeds where it differs
@@ -28,7 +28,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table."""
+    """A table with a title, a caption, columns and rows."""
 
     title: str  # what it shows
     caption: str  # how to read it
@@ -143,7 +143,7 @@ def _metric_names(row: Row, run: Run) -> list[str]:
 
 
 def _quantity_text(row: Row, run: Run) -> str:
-    """A metric and its unit as the name of a column, with what is good."""
+    """A metric and its unit as the name of a column, and which values are good."""
     goal = goal_of(row, run)
     good = f" ({goal} is better)" if isinstance(goal, str) else ""
     return ", ".join(_metric_names(row, run)) + good
@@ -170,7 +170,7 @@ def _verdict(row: Row, run: Run) -> str:
 
 
 def _best(rows: Sequence[Row], run: Run) -> str | None:
-    """The model with the best mean, where there are several and it is known what is good."""
+    """The model with the best mean, where there are several and it is known which values are good."""
     goal = goal_of(rows[0], run)
     known = [row for row in rows if row["mean"] is not None]
     if goal is None or len(known) < 2:
@@ -179,7 +179,7 @@ def _best(rows: Sequence[Row], run: Run) -> str | None:
 
 
 def _goal_text(goals: set[str | float | None]) -> str:
-    """What is good, in words."""
+    """Which values are good, in words."""
     if len(goals) > 1:
         return "Lower is better on the data trained on, higher elsewhere; "
     (goal,) = goals
@@ -194,10 +194,10 @@ def _repeats(count: int, run: Run) -> str:
 
 
 def _distinct(rows: Iterable[Row], key: str) -> list[str]:
-    """The values of a key, each once, as they come."""
+    """The distinct values of a key, in order of appearance."""
     return list(dict.fromkeys(str(row[key]) for row in rows))
 
 
 def label_text(table: Table, label: str) -> str:
-    """What a reader calls a row."""
+    """A row's name for a reader."""
     return Label.parse(label).look.text if table.models else label

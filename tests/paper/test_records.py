@@ -1,0 +1,184 @@
+"""Files of results that are damaged or hostile are refused in one line that names them."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from made_runs import row, write_run
+
+from dsvnp.paper.experiment import UnitResult
+from dsvnp.paper.gather import gather
+from dsvnp.paper.label import Label
+from dsvnp.paper.records import LARGEST, RESULTS, UNITS, check_name, read_record, wrong
+from dsvnp.paper.report.page import write_report
+from dsvnp.paper.runner import run
+from tests.faults.counting import Counting, place
+
+HOSTILE = [
+    "",
+    "[]",
+    "null",
+    "7",
+    '"x"',
+    "{",
+    "\0",
+    "[" * 100_000,
+    '{"a":' * 100_000,
+    "1" * 10_000,
+    '{"units": {}}',
+]
+
+
+@pytest.mark.parametrize("name", ["results.json", "units.json"])
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_what_is_no_record_is_named_by_report_and_gather(tmp_path, name, text):
+    folder = write_run(tmp_path / "a", [row("cnp", [1.0])])
+    (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=rf"{name} .+; ") as caught:
+        write_report(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+    if name == "units.json":
+        with pytest.raises(ValueError, match=rf"{name} .+; "):
+            gather(tmp_path / "out", [folder])
+
+
+def damaged(data, chance: random.Random):
+    """A record with one value replaced by something that does not belong there."""
+    data = json.loads(json.dumps(data))
+    places = []
+
+    def walk(node):
+        keys = node if isinstance(node, dict) else range(len(node))
+        for key in keys:
+            places.append((node, key))
+            if isinstance(node[key], dict | list):
+                walk(node[key])
+
+    walk(data)
+    node, key = chance.choice(places)
+    odd = [
+        None,
+        [],
+        {},
+        "",
+        "x" * 1000,
+        "../../etc",
+        "a\nb\x1b[31m",
+        True,
+        10**400,
+        -1,
+        1e308,
+        float("nan"),
+        [[]],
+    ]
+    node[key] = chance.choice([*odd, {"a": 1}])
+    if isinstance(node, dict) and chance.random() < 0.2:
+        del node[key]
+    return data
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_records_never_lead_to_anything_but_a_line(tmp_path, seed):
+    chance = random.Random(seed)
+    folder = write_run(tmp_path / "a", [row("cnp", [1.0, 2.0], paper=1.0), row("np", [None, 2.0])])
+    original = json.loads((folder / "results.json").read_text())
+    refused = []
+    for _ in range(80):
+        (folder / "results.json").write_text(json.dumps(damaged(original, chance)))
+        try:
+            write_report(tmp_path)
+        except ValueError as error:
+            refused.append(str(error))
+    assert len(refused) > 20
+    assert all("results.json" in text and "\n" not in text for text in refused)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "results.json"
+    with path.open("wb") as file:
+        file.truncate(LARGEST + 1)
+    monkeypatch.setattr(type(path), "read_text", None)
+    with pytest.raises(ValueError, match=r"results\.json has \d+ bytes, more than any"):
+        read_record(path, RESULTS)
+
+
+def test_the_message_says_where():
+    form = {"rows": [{"seeds": [int]}]}
+    assert wrong({"rows": [{"seeds": [1]}, {"seeds": [1, "a"]}]}, form) == (
+        "has rows[1].seeds[1] = 'a', not a whole number"
+    )
+    assert wrong({"rows": [{}]}, form) == "lacks rows[0].seeds"
+    assert wrong({"rows": 3}, form) == "has rows = 3, not a list"
+
+
+# --- names ---
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", "a\\b", "", ".x", "a..b", "a\nb", "\x1b[0m", "price_$", "a" * 200]
+)
+def test_names_that_lead_elsewhere_are_refused(name):
+    with pytest.raises(ValueError, match=r"label .* cannot be used"):
+        check_name(name, "label")
+
+
+@pytest.mark.parametrize(
+    "name", ["dsvnp-beta-local-5", "5-nn", "sarcos (7684 of 48933 rows)", "a_b", "dsvnp-x=1.5"]
+)
+def test_names_in_use_are_taken(name):
+    assert check_name(name, "label") == name
+
+
+@pytest.mark.parametrize("label", ["../../planted", "np@../planted", "np-../../planted", "/planted"])
+def test_gather_writes_nothing_outside_its_folder(tmp_path, label):
+    folder = tmp_path / "run"
+    run(Counting(), place(folder))
+    record = json.loads((folder / "units.json").read_text())
+    record["units"][0]["model"] = label
+    (folder / "units.json").write_text(json.dumps(record))
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match="cannot be used"):
+        run(Counting(), place(folder))
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_a_stored_label_is_checked_and_others_survive():
+    unit = UnitResult(Label("dsvnp", "strong", "wq"), (0,), ())
+    assert UnitResult.from_dict(unit.to_dict()) == unit
+    with pytest.raises(ValueError, match="cannot be used"):
+        UnitResult.from_dict(replace(unit, label=Label("..", "/x")).to_dict())
+
+
+# --- links ---
+
+
+def test_links_next_to_results_are_not_read(tmp_path):
+    secret = tmp_path / "secret.svg"
+    secret.write_text('<svg width="1pt">very secret</svg>')
+    folder = write_run(tmp_path / "runs" / "a", [row("cnp", [1.0])], figures=("real.svg",))
+    (folder / "planted.svg").symlink_to(secret)
+    (tmp_path / "runs" / "b").mkdir()
+    other = write_run(tmp_path / "c", [row("np", [1.0])])
+    (tmp_path / "runs" / "b" / "results.json").symlink_to(other / "results.json")
+    write_report(tmp_path / "runs")
+    text = (tmp_path / "runs" / "report.md").read_text()
+    assert "real.svg" in text
+    assert "planted" not in text
+    assert "NP" not in text.replace("CNP", "")
+
+
+def test_texts_from_files_are_neither_html_nor_cells_in_markdown(tmp_path):
+    made = row("cnp", [1.0], split="<img src=x onerror=alert(1)>|x")
+    folder = write_run(tmp_path / "a", [made, row("np", [2.0])], config={"note": "<script>|"})
+    write_report(tmp_path)
+    text = (folder.parent / "report.md").read_text()
+    assert "<script" not in text
+    assert "<img" not in text
+
+
+def test_the_form_is_what_a_run_writes(tmp_path):
+    run(Counting(), place(tmp_path))
+    for name, form in (("results.json", RESULTS), ("units.json", UNITS)):
+        assert read_record(tmp_path / name, form)["experiment"] == "counting"
