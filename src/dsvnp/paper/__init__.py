@@ -37,6 +37,7 @@ EXPERIMENTS = Registry(
         "multioutput": "MultiOutputExperiment",
         "images": "ImagesExperiment",
         "ablations": "AblationsExperiment",
+        "ambiguity": "AmbiguityExperiment",
         "field": "FieldExperiment",
         "completion": "CompletionExperiment",
     }
