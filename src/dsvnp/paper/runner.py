@@ -35,6 +35,7 @@ def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
     for label in experiment.labels():
         for group in experiment.seed_groups():
             seeds = [seed for seed in group if (str(label), seed) not in done]
+            seeds = experiment.measurable(label, seeds, place)
             if not seeds:
                 continue
             start = time.perf_counter()
@@ -42,6 +43,8 @@ def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
             seconds = round(time.perf_counter() - start, 1)
             units.append(replace(result, seconds=seconds, machine=machine_name(place.device)))
             write_results(whole, units, place.out)
+    if not units:
+        raise ValueError(f"{place.weights} has no weights of these settings; train without --measure-only")
     figures = whole.draw(units, place.out)
     drawn = "a figure" if len(figures) == 1 else f"{len(figures)} figures"
     place.console.print(f"Results are in [bold]{place.out / 'results.json'}[/bold], with {drawn}.")
