@@ -22,6 +22,7 @@ from dsvnp.sources.base import TaskSource
 from dsvnp.training import Fleet, Reporter, Settings, train
 from dsvnp.training.loop import Validation
 
+TERMS = ("step", "log_likelihood", "kl_local", "kl_global")  # of a training log
 Printed = dict[tuple[str, str, str, str], tuple[float, float]]  # by data set, model, metric and split
 
 
@@ -109,6 +110,7 @@ class Workplace:
         console: where progress is shown.
         data_dir: directory of the data sets; None reads the variable DSVNP_DATA.
         wait: wait for another process that writes into the folder, instead of refusing.
+        weights: folder of an earlier run whose kept weights are measured, without training; None to train.
     """
 
     out: Path
@@ -116,6 +118,7 @@ class Workplace:
     console: Console
     data_dir: Path | None = None
     wait: bool = False
+    weights: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,12 @@ class Experiment(ABC):
         key = m.dataset, label.model, m.metric, m.split.removesuffix("-max")
         return self.printed.get(key, (None, None))
 
+    def measurable(self, label: Label, seeds: Sequence[int], place: Workplace) -> list[int]:
+        """The seeds that can be run; where a run only measures, those whose weights were kept."""
+        if place.weights is not None:
+            raise ValueError(f"{self.name} keeps no weights to measure; leave out --measure-only")
+        return list(seeds)
+
     def refuses(self, unit: UnitResult) -> str | None:
         """Why a finished unit does not belong to this run, although the settings agree; None if it does."""
         return None
@@ -219,9 +228,13 @@ def log_path(label: Label, seeds: Sequence[int], place: Workplace) -> Path:
 
 
 def training_log(label: Label, seeds: Sequence[int], place: Workplace) -> dict[str, list[Any]]:
-    """The terms of the bound during training, from a fleet's log: the steps, and at each one value per seed."""
+    """The terms of the bound during training, from a fleet's log: the steps, and at each one value per seed.
+
+    A run that only measures has none.
+    """
+    if place.weights is not None:
+        return {term: [] for term in TERMS}
     lines = [
         json.loads(line) for line in log_path(label, seeds, place).read_text(encoding="utf-8").splitlines()
     ]
-    terms = ("step", "log_likelihood", "kl_local", "kl_global")
-    return {term: [line[term] for line in lines] for term in terms}
+    return {term: [line[term] for line in lines] for term in TERMS}

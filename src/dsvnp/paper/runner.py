@@ -46,6 +46,7 @@ def _run(experiment: Experiment, place: Workplace, resume: bool) -> Path:
     for label in experiment.labels():
         for group in experiment.seed_groups():
             seeds = [seed for seed in group if (str(label), seed) not in done]
+            seeds = experiment.measurable(label, seeds, place)
             if not seeds:
                 continue
             start = time.perf_counter()
@@ -53,6 +54,8 @@ def _run(experiment: Experiment, place: Workplace, resume: bool) -> Path:
             seconds = round(time.perf_counter() - start, 1)
             units.append(stored(replace(result, seconds=seconds, machine=machine_name(place.device))))
             write_results(whole, units, place.out)
+    if not units:
+        raise ValueError(f"{place.weights} has no weights of these settings; train without --measure-only")
     write_results(
         whole, units, place.out
     )  # a run that was killed just before it did so has no unit left to run

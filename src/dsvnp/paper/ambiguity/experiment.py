@@ -79,7 +79,7 @@ class AmbiguityExperiment(Experiment):
             models=("cnp", "np", "dsvnp"),
             variants=("cnp-mixture",),
             problems=("shared-noise-2", "inverse-kinematics"),
-            num_steps=3000,
+            num_steps=4000,
             sizes=Sizes(width=64, encoder=2, decoder=2),
             measures=Measures(64, max_draws=2048),
         )

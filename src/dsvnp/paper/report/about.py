@@ -29,6 +29,8 @@ class About(NamedTuple):
     headline: tuple[str, ...] = ("*",)
     # lines of the table in the README, see `studies/readme_blocks.py`
     lines: tuple[Mapping[str, str], ...] = ()
+    # the draws behind likelihoods whose rows do not count them, with names of settings: "{paper.num_global} draws"
+    draws: str = ""
     names: Mapping[str, str] = {}  # data sets and parts of splits, in words
     # the experiment's own metrics: in words, and what is good; "own" is lower on the domain's own data and higher
     # elsewhere

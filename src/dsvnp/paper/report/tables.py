@@ -1,5 +1,6 @@
 """Tables of a run: our figures and the paper's, one row per model. The pages decide how they look."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -130,7 +131,7 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
     title = ", ".join(filter(None, [split_text(words, shown), *what]))
     return Table(
         title[:1].upper() + title[1:],
-        f"{goal}{_repeats(seeds, run)}.",
+        f"{goal}{_repeats(seeds, run)}.{draws_text(rows, run)}",
         ("model", *headers),
         tuple((model, tuple(cells.get((model, column)) for column in columns)) for model in models),
         headline=any(is_headline(run, row["metric"], row["split"], row["unit"]) for row in rows),
@@ -161,6 +162,7 @@ def _cell(row: Row, run: Run, seeds: int) -> Cell:
         notes.append(f"median {number(row['median'], row['std'] or 0.0)}")
     if len(row["seeds"]) != seeds:
         notes.append(_repeats(len(row["seeds"]), run))
+    notes += _draws_notes(row)
     return Cell(mean_and_spread(row), tuple(notes), _verdict(row, run))
 
 
@@ -176,6 +178,39 @@ def _best(rows: Sequence[Row], run: Run) -> str | None:
     if goal is None or len(known) < 2:
         return None
     return str(min(known, key=lambda row: distance(row["mean"], goal))["model"])
+
+
+def draws_text(rows: Sequence[Row], run: Run) -> str:
+    """How many draws of latents the likelihoods of a table rest on, as a sentence; nothing where there are none."""
+    likelihoods = [row for row in rows if row["metric"].startswith("nll")]
+    if any("draws" in row for row in likelihoods):
+        return (
+            " Draws of latents were doubled until NLL was still; a cell without a number of draws is exact."
+        )
+    known = about(run).draws
+    for name in re.findall(r"\{([\w.]+)\}", known):
+        number: Any = run.config
+        for part in name.split("."):
+            number = number.get(part) if isinstance(number, Mapping) else None
+        if number is None:  # settings of another version
+            return ""
+        known = known.replace(f"{{{name}}}", str(number))
+    if not likelihoods or not known:
+        return ""
+    return f" NLL is from {known}, which may be too few where latents are active."
+
+
+def _draws_notes(row: Row) -> list[str]:
+    """The draws that a row counted, as a range over seeds, and whether more would have moved it."""
+    drawn = [
+        draws
+        for draws, method in zip(row.get("draws", ()), row.get("method", ()), strict=True)
+        if method != "exact"
+    ]
+    if not drawn:
+        return []
+    span = dict.fromkeys([min(drawn), max(drawn)])
+    return ["–".join(map(str, span)) + " draws", *(["not still"] if not all(row["still"]) else [])]
 
 
 def _goal_text(goals: set[str | float | None]) -> str:
