@@ -26,6 +26,7 @@ LAYERS = [
         "devices",
         "autoregression",
         "files",
+        "locks",
     },
     APART,
     {"streaming", "estimation"},

@@ -479,3 +479,25 @@ def test_saving_by_hand_and_restoring_goes_on_from_there(tmp_path):
     restore(other, checkpoints.load(path, other.describe()))
     other.step()
     assert_same_run(other, fleet)
+
+
+def test_a_full_disk_ends_a_training_only_at_its_last_checkpoint(tmp_path, monkeypatch):
+    write, calls = checkpoints.save, []
+
+    def full(folder, content, keep):
+        calls.append(content.step)
+        if content.step in refused:
+            raise OSError(28, "No space left on device", str(folder))
+        return write(folder, content, keep)
+
+    monkeypatch.setattr(checkpoints, "save", full)
+    refused = {2}
+    with pytest.warns(
+        RuntimeWarning, match=r"no checkpoint after step 2: .*No space left.*; training continues"
+    ):
+        train(make_fleet(num_steps=4, checkpoint_every=2), tmp_path)
+    assert calls == [2, 4]
+    assert [path.name for path in checkpoints.list_checkpoints(tmp_path)] == ["step-000000004"]
+    refused = {6}
+    with pytest.raises(OSError, match="No space left on device"):
+        train(make_fleet(num_steps=6), tmp_path)

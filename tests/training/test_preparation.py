@@ -148,3 +148,22 @@ def test_memory_that_lacks_while_compiling_is_no_matter_of_the_compiler(monkeypa
         warnings.simplefilter("error")
         with pytest.raises(torch.OutOfMemoryError, match="choose a smaller batch"):
             run_steps(make_fleet(compile=True), 1)
+
+
+@pytest.mark.parametrize(("chunk_size", "fixed"), [(1, True), (None, False), (2, False)])
+def test_kernels_are_not_timed_against_each_other_where_bits_are_promised(monkeypatch, chunk_size, fixed):
+    from torch._inductor import config
+
+    seen = []
+
+    def compile(function, **options):
+        def call(*args):
+            seen.append(config.deterministic)
+            return function(*args)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", compile)
+    run_steps(make_fleet(seeds=(1, 2), compile=True, chunk_size=chunk_size), 1)
+    assert seen[0] is fixed  # the first call compiles, and is a trial
+    assert not config.deterministic

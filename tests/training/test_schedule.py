@@ -62,7 +62,7 @@ def test_a_late_step_keeps_its_digits():
     ("bad", "message"),
     [
         ({"kind": "cosin"}, "unknown schedule 'cosin'. Did you mean 'cosine'"),
-        ({"warmup": -1}, "warmup must not be negative, got -1"),
+        ({"warmup": -1}, "warmup must be finite and not negative, got -1"),
         ({"final": 1.5}, "final is a part of the learning rate, 0 to 1, got 1.5"),
         ({"final": -0.1}, "got -0.1"),
     ],

@@ -85,6 +85,21 @@ def test_other_threads_draw_from_torchs_generator_meanwhile():
     assert torch.equal(drawn[0], expected)
 
 
+def test_fleets_made_at_the_same_moment_have_their_own_first_weights():
+    together = threading.Barrier(2, timeout=20)
+
+    def make():
+        together.wait()  # both have their seed; then both draw
+        model = make_model("np", ARCH)
+        together.wait()
+        return model
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda seed: make_fleet(seeds=(seed,), make=make).state, (1, 2)))
+    for seed, state in zip((1, 2), found, strict=True):
+        assert same(state, make_fleet("np", (seed,)).state)
+
+
 # --- trainings in threads ---
 
 

@@ -65,6 +65,7 @@ def reproduce(
     from dsvnp.devices import one_thread, pick_device
     from dsvnp.models import MODELS
     from dsvnp.paper.experiment import Workplace
+    from dsvnp.training import Cluster
 
     names = tuple(models.split(",")) if models else None
     for name in names or ():
@@ -78,7 +79,7 @@ def reproduce(
             "--datasets, --domain, --measure-only and --set belong to one experiment; leave them out, or name it"
         )
     # Networks this small gain nothing by a second thread, which stalls them on a busy machine.
-    with one_thread() if place.device.type == "cpu" else nullcontext():
+    with Cluster.joined(), one_thread() if place.device.type == "cpu" else nullcontext():
         if experiment == ALL:
             _reproduce_all(preset, place, resume, models=names, num_seeds=seeds)
         else:
@@ -121,9 +122,11 @@ def _reproduce_one(
 def _reproduce_all(preset: str, place: Workplace, resume: bool, **overrides: Any) -> None:
     """Run every experiment that finds its data, then make the report."""
     from dsvnp.paper.all import plan, run_all
+    from dsvnp.training import Cluster
 
     failed = run_all(plan(EXPERIMENTS.values(), preset, place.data_dir, **overrides), place, resume)
-    report(place.out)
+    if Cluster.from_environment().writes:
+        report(place.out)
     if failed:
         raise ValueError(f"failed: {', '.join(failed)}; correct the cause and run again with --resume")
 

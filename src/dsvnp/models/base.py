@@ -211,7 +211,7 @@ class NeuralProcess(FunctionDraws):
         whole: list[Tensor] = []
         common = dict(noise) if noise is not None else draw(0, local=False)
         summary = self.summarise(task, common)
-        for start in range(0, task.num_targets, step):
+        for start in range(0, max(1, task.num_targets), step):  # once at least: no target has a shape, too
             x = task.x_target[:, start : start + step]
             own = draw(x.shape[1], local=True) if noise is None else noise_of(noise, task, start, step)
             parts = self.likelihood.components(self.decode(summary, x, {**common, **own}))

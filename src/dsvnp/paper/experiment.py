@@ -19,8 +19,9 @@ from dsvnp.models import NeuralProcess
 from dsvnp.paper.label import Label
 from dsvnp.paper.records import check_name
 from dsvnp.sources.base import TaskSource
-from dsvnp.training import Fleet, Reporter, Settings, train
-from dsvnp.training.loop import Validation
+from dsvnp.training import Cluster, Fleet, Reporter, Settings, train
+from dsvnp.training.checkpoint import load_latest
+from dsvnp.training.loop import Validation, restore
 
 TERMS = ("step", "log_likelihood", "kl_local", "kl_global")  # of a training log
 Printed = dict[tuple[str, str, str, str], tuple[float, float]]  # by data set, model, metric and split
@@ -209,12 +210,28 @@ class Experiment(ABC):
         place: Workplace,
         validation: Validation | None = None,
     ) -> Fleet:
-        """Train one replica per seed, with checkpoints and a log below the run's folder, or resume where it stopped."""
-        fleet = Fleet(make, source, seeds, settings, place.device)
+        """Train one replica per seed, with checkpoints and a log below the run's folder, or resume where it stopped.
+
+        Processes that `torchrun` started share the replicas, or each batch where there are fewer replicas than
+        processes. Afterwards each of them has all replicas, read from the last checkpoint.
+        """
+        cluster = Cluster.from_environment(
+            "replicas" if len(seeds) >= Cluster.from_environment().size else "data"
+        )
+        fleet = Fleet(make, source, seeds, settings, place.device, cluster)
         reporter = Reporter(
             f"{self.name} {label}", settings.num_steps, log_path(label, seeds, place), console=place.console
         )
-        return train(fleet, place.out / "checkpoints" / fleet_name(label, seeds), validation, reporter)
+        folder = place.out / "checkpoints" / fleet_name(label, seeds)
+        train(fleet, folder, validation, reporter)
+        if not cluster.splits_replicas:
+            return fleet
+        whole = Fleet(make, source, seeds, settings, place.device)
+        cluster.largest(0)  # wait for the one that writes
+        last = load_latest(folder, whole.describe())
+        assert last is not None  # it was written after the last step
+        restore(whole, last)
+        return whole
 
 
 def fleet_name(label: Label, seeds: Sequence[int]) -> str:

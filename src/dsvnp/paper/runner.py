@@ -24,24 +24,29 @@ from dsvnp.paper.experiment import Drawn, Experiment, UnitResult, Workplace
 from dsvnp.paper.records import UNITS, read_record
 from dsvnp.paper.rows import grouped, make_row
 from dsvnp.paper.settings import as_json, joined, rebuild
+from dsvnp.training import Cluster
 
 SETTINGS = ("config", "recipe")  # what holds settings in a file of results
 
 
 def run(experiment: Experiment, place: Workplace, resume: bool = False) -> Path:
     """Run what is missing, and write `results.json` and the figures; `resume` insists on an earlier run."""
+    cluster = Cluster.from_environment()
+    if not cluster.writes:
+        return _run(experiment, place, resume, cluster)
     with folder_lock(place.out, place.wait, partial(place.console.print, markup=False)):
         for folder in (place.out, place.out / "logs"):
             sweep(folder)  # what a process that was killed left
-        return _run(experiment, place, resume)
+        return _run(experiment, place, resume, cluster)
 
 
-def _run(experiment: Experiment, place: Workplace, resume: bool) -> Path:
-    """Run what is missing, as the only one who writes into the folder."""
+def _run(experiment: Experiment, place: Workplace, resume: bool, cluster: Cluster) -> Path:
+    """Run what is missing; one process writes, and nobody else into that folder."""
     # A first unit that is half done can be resumed, too.
     begun = any((place.out / "checkpoints").glob("*/step-*"))
     units = load_units(experiment, place.out, resume and not begun)
     whole = _with_earlier(experiment, place.out)
+    cluster.largest(0)  # all have read what is there before one adds to it
     done = {(str(unit.label), seed) for unit in units for seed in unit.seeds}
     for label in experiment.labels():
         for group in experiment.seed_groups():
@@ -53,12 +58,14 @@ def _run(experiment: Experiment, place: Workplace, resume: bool) -> Path:
             result = experiment.run_unit(label, seeds, place)
             seconds = round(time.perf_counter() - start, 1)
             units.append(stored(replace(result, seconds=seconds, machine=machine_name(place.device))))
-            write_results(whole, units, place.out)
+            if cluster.writes:
+                write_results(whole, units, place.out)
     if not units:
         raise ValueError(f"{place.weights} has no weights of these settings; train without --measure-only")
-    write_results(
-        whole, units, place.out
-    )  # a run that was killed just before it did so has no unit left to run
+    if not cluster.writes:
+        return place.out / "results.json"
+    # A run that was killed just before it did so has no unit left to run.
+    write_results(whole, units, place.out)
     figures = whole.draw(units, place.out)
     drawn = "a figure" if len(figures) == 1 else f"{len(figures)} figures"
     path = escape(str(place.out / "results.json"))

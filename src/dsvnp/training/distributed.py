@@ -9,7 +9,8 @@ Two ways, both through `torch.distributed` alone:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -54,6 +55,17 @@ class Cluster:
                 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
             dist.init_process_group(backend)
         return cls(dist.get_rank(), size, mode)
+
+    @classmethod
+    @contextmanager
+    def joined(cls) -> Iterator[None]:
+        """Join the processes of `torchrun`, if there are any, and leave them at the end."""
+        cls.from_environment()
+        try:
+            yield
+        finally:
+            if dist.is_available() and dist.is_initialized():
+                dist.destroy_process_group()
 
     @property
     def writes(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -112,7 +113,8 @@ class Preparation:
             if lane is self.lanes[0]:
                 torch._dynamo.reset()  # what an earlier fleet compiled counts against this one's limit
             made.append(make_step(lane.plan, True, singly))
-            self._try(made[0], lane)
+            with _fixed_kernels(lane.plan.settings.chunk_size == 1):
+                self._try(made[0], lane)
 
         return made[0] if self._works(attempt) else None
 
@@ -210,6 +212,17 @@ class Preparation:
             self.state[name].copy_(value)
         for generator, numbers in zip(self.generators, generators, strict=True):
             generator.set_state(numbers)
+
+
+def _fixed_kernels(wanted: bool) -> AbstractContextManager[object]:
+    """Compile without timing kernels against each other, where results must be equal bit by bit.
+
+    The compiler otherwise runs several versions of a sum on the device and takes the fastest. They add in different
+    orders, and on a device that others use as well the fastest is a matter of chance.
+    """
+    from torch._inductor import config  # not before it is needed: it takes a second to import
+
+    return config.patch(deterministic=True) if wanted and hasattr(config, "deterministic") else nullcontext()
 
 
 def out_of_memory(error: Exception, when: str) -> str:
