@@ -7,9 +7,15 @@ ROOT = Path(__file__).parents[2] / "src" / "dsvnp" / "tabular"
 
 
 def imported(path):
-    """Names of the modules of this folder that a module imports anywhere."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """Names of the modules of this folder that a module imports anywhere but for its types."""
+    found, tree = set(), ast.parse(path.read_text(encoding="utf-8"))
+    for_types = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    ]
+    left_out = {id(inner) for node in for_types for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) in left_out:
+            continue
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dsvnp.tabular"):
             last = node.module.removeprefix("dsvnp.tabular").strip(".")
             found |= {last} if last else {alias.name for alias in node.names}

@@ -207,8 +207,10 @@ class BaseNP(RowReader, ABC):
         reporter = Reporter(type(self).__name__, recipes[0].num_steps, quiet=not self.verbose)
         with one_thread():
             made = fit_ensemble(problem, recipes, self.max_context, reporter)
-        self.ensemble_, self.validation_, self.recipe_, self.best_steps_, clear = made
+        self.ensemble_, self.validation_, self.recipe_, self.best_steps_, clear, interrupted = made
         self.noise_seed_ = seed
+        if interrupted:
+            warnings.warn(interrupted, RuntimeWarning, stacklevel=3)
         if not clear:
             warnings.warn(self._doubt(one_table), UserWarning, stacklevel=3)
 

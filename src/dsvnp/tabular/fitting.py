@@ -64,6 +64,7 @@ class Fit(NamedTuple):
         recipe: how they were made.
         best_steps: the step of each member's best validation, whose weights it has.
         is_clear: whether held-out rows are predicted clearly better than by the mean predictor.
+        interrupted: by what the training was stopped before its end; empty if it was not.
     """
 
     ensemble: Ensemble
@@ -71,6 +72,7 @@ class Fit(NamedTuple):
     recipe: Recipe
     best_steps: list[int]
     is_clear: bool
+    interrupted: str
 
 
 def fit_ensemble(
@@ -107,6 +109,7 @@ def fit_ensemble(
         training.recipe,
         [best[row] for row in kept],
         is_clear(answers, ensemble.prior, groups),
+        training.interrupted,
     )
 
 
@@ -123,7 +126,7 @@ def _best_trial(problem: Problem, recipes: Sequence[Recipe]) -> Training:
     errors = [float(each.fleet.state["best_metric"][0]) for each in tried]
     best = min(range(len(tried)), key=lambda row: errors[row])
     if tried[-1].interrupted:
-        tried[best].interrupted = True
+        tried[best].interrupted = tried[-1].interrupted
     return tried[best]
 
 
@@ -143,7 +146,7 @@ class Training:
         seeds = [problem.seed + row for row in range(len(parts))]
         self.fleet = Fleet(make, self._sources(), seeds, recipe.settings(device), device)
         self.history: list[tuple[int, list[float]]] = []  # steps and the error of each replica then
-        self.interrupted = False
+        self.interrupted = ""  # by what, if it was
 
     def _sources(self) -> list[TableTasks | ManyTables]:
         """Tasks of each replica's rows."""
@@ -164,14 +167,10 @@ class Training:
         try:
             train(self.fleet, validation=self._validate, reporter=reporter)
         except Interrupted as stop:
-            self.interrupted = True
             if not self.history:
                 self.fleet.note_validation(self._validate(self.fleet))
-            warnings.warn(
-                f"{str(stop).partition(',')[0]} of {self.recipe.num_steps}; the fit keeps what was learned until then",
-                RuntimeWarning,
-                stacklevel=5,  # at the caller of `fit`
-            )
+            when = str(stop).partition(",")[0]
+            self.interrupted = f"{when} of {self.recipe.num_steps}; the fit keeps what was learned until then"
 
     def replica(self, row: int, best: bool) -> Replica:
         """One replica, with its latest weights or those of its best validation."""
