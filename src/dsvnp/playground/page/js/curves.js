@@ -13,7 +13,7 @@ const MODELS = [
   ["attnnp", "AttnNP", "a global latent and attention"],
   ["dsvnp", "DSVNP", "a global and a local latent"],
   ["tnp", "TNP", "a transformer, no latent"],
-  ["dsvtnp", "DSVTNP", "a transformer with both latents"],
+  ["dsvtnp", "DSVTNP", "a transformer, both latents"],
 ];
 const EXACT = ["exact", "Exact Bayes", "the Gaussian process itself"];
 const START = [

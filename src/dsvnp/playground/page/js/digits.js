@@ -13,8 +13,8 @@ const MODELS = { tnp: "TNP", np: "NP" };
 const PARTS = {
   top: ["Its upper half", (i) => Math.floor(i / SIDE) < 14],
   left: ["Its left half", (i) => i % SIDE < 14],
-  some: ["40 random pixels", (_, u) => u < 40 / 784],
-  many: ["110 random pixels", (_, u) => u < 110 / 784],
+  some: ["40 pixels", (_, u) => u < 40 / 784],
+  many: ["110 pixels", (_, u) => u < 110 / 784],
 };
 
 export class Digits {
