@@ -1,8 +1,8 @@
-"""scikit-learn's conformance suite over both estimators with each of the six models.
+"""scikit-learn's conformance suite over both estimators with each registered model.
 
     python benchmarks/conformance.py
 
-The tests run the default model only. The outcome goes to `results/estimators/conformance.json`.
+The tests check the default model only. The script writes `results/estimators/conformance.json`.
 """
 
 from __future__ import annotations

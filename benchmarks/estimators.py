@@ -1,10 +1,10 @@
-"""NPRegressor and NPClassifier with their defaults beside what scikit-learn has, on tables that were not tuned on.
+"""NPRegressor and NPClassifier with their defaults against scikit-learn's estimators, on tables not used for tuning.
 
     DSVNP_DATA=… python benchmarks/estimators.py --repeats 5
 
-Every pair of a data set and an estimator is cross-validated with 5 folds, as often as asked; a finished fold is written
-at once, and a later run adds what is missing. `--table` only writes the table anew. Errors are in units of each
-output's deviation on the training fold; WQ and SCM20d need the data directory.
+The script cross-validates every pair of a data set and an estimator with 5 folds, `--repeats` times. It writes each
+finished fold at once, and a later run adds the missing ones. `--table` only rewrites the table. Errors are in units of
+each output's deviation on the training fold; WQ and SCM20d need the data directory.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def neural_process(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.
 
 
 def _marginal(fitted: NPRegressor, X: np.ndarray, y: np.ndarray, output: int) -> np.ndarray:
-    """Log-density of one output by itself, as the Gaussian process's is."""
+    """Log-density of one output by itself, like that of the Gaussian process."""
     alone = np.full_like(y, np.nan)
     alone[:, output] = y[:, output]
     return fitted.log_prob(X, alone)
@@ -190,7 +190,7 @@ def splits(
 
 
 def run(names: list[str], estimators: list[str], repeats: int, folder: Path) -> None:
-    """Measure what is missing, one repeat of everything after the other."""
+    """Measure the missing folds, one repeat of all pairs after the other."""
     rows = load(folder)
     done = {(row["dataset"], row["estimator"], row["repeat"], row["fold"]) for row in rows}
     for repeat in range(repeats):
@@ -350,11 +350,11 @@ def write_table(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", default=",".join([*REGRESSION, *CLASSIFICATION]))
-    parser.add_argument("--estimators", default="", help="some of them only, with commas")
+    parser.add_argument("--estimators", default="", help="only these, separated by commas")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=FOLDER)
-    parser.add_argument("--table", action="store_true", help="write the table anew and measure nothing")
+    parser.add_argument("--table", action="store_true", help="rewrite the table and measure nothing")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if not args.table:

@@ -1,10 +1,10 @@
-"""Speed, measured side by side in one run: training steps and predictions, ours and a peer's.
+"""Speed of training steps and predictions, ours and a peer's, measured in one run.
 
     python benchmarks/speed.py --device cuda --json results/speed/h200.json
 
 The task of every row is the same: 16 functions of 50 context and 50 further points, layers of width 128. Our rows
-draw their batches inside the timed step; the peer (`neuralprocesses` from PyPI, where it is installed) is handed a
-fixed batch, which is in its favour. Times are medians over blocks of steps, after warm-up.
+draw their batches inside the timed step; the peer (`neuralprocesses` from PyPI, where it is installed) gets a fixed
+batch, which is in its favour. Times are medians over blocks of steps, after warm-up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dsvnp.training.shared import matmul_precision
 
 TASKS, POINTS, WIDTH = 16, 100, 128
 ARCHITECTURES = {
-    # what DESIGN and the paper's wider variant use
+    # one hidden layer in the decoder, as in the paper's architecture
     "width 128": Architecture(1, 1, encoder=(WIDTH, WIDTH), dim_lat=WIDTH, decoder=(WIDTH,)),
     # the depth of the peer's networks: three hidden layers in the encoder and in the decoder
     "peer's size": Architecture(1, 1, encoder=(WIDTH,) * 3, dim_lat=WIDTH, decoder=(WIDTH,) * 3),
@@ -104,7 +104,7 @@ def train_rows(device: str, quick: bool) -> Iterator[Row]:
 
 
 def eager(model: str, size: str, device: str, quick: bool) -> float:
-    """A plain loop: objective, backward, torch's Adam, as one would write it by hand."""
+    """A plain loop: objective, backward, torch's Adam."""
     source = Curves(TASKS, POINTS, 50, 50, refresh_every=256)
     net = make_model(model, ARCHITECTURES[size]).to(device)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
@@ -228,13 +228,13 @@ def row(
 
 
 def machine(device: str) -> Row:
-    """What it ran on."""
+    """The machine and the versions of a run."""
     name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     return {"device": name, "torch": torch.__version__, "dsvnp": dsvnp.__version__}
 
 
 def table(rows: list[Row]) -> Table:
-    """The rows, for a person."""
+    """The rows as a table to read."""
     columns = list(dict.fromkeys(key for each in rows for key in each))
     out = Table(title="milliseconds; a model's step is a step divided by the replicas in it")
     for column in columns:

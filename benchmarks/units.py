@@ -1,11 +1,11 @@
-"""Seconds that units of an experiment take with a machine to themselves, from runs that train for a part of the steps.
+"""Time of each unit of an experiment on a machine without other work, from runs of a part of the training steps.
 
     python benchmarks/units.py curves results/curves/time.json
     python benchmarks/units.py images OUT.json --data-dir DIR --set '{"domain": "cifar10"}' --units nn dsvnp
 
-Each unit of the paper preset is run whole, compilation and measurement included, but for its training, which ends
-early. The steps that are left out are added at the pace of the second half of those that were taken. The file is
-written anew after each unit; nothing else should run meanwhile.
+The script runs each unit of the paper preset, compilation and measurement included, but ends its training early. It
+adds the time of the remaining steps at the pace of the second half of those that were taken. It rewrites the file after
+each unit; run nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LINES = 20  # of the log, of which the second half gives the pace
 
 
 class Cut(NamedTuple):
-    """Steps of a training as it is, and those that were taken of it."""
+    """Steps of the whole training, and the steps that were taken."""
 
     steps: int
     taken: int
@@ -47,7 +47,7 @@ def main() -> None:
     )
     parser.add_argument("experiment", choices=sorted(EXPERIMENTS))
     parser.add_argument("out", type=Path)
-    parser.add_argument("--share", type=float, default=1 / 40, help="of the steps that are taken")
+    parser.add_argument("--share", type=float, default=1 / 40, help="share of the steps to take")
     parser.add_argument("--units", nargs="*", help="such as dsvnp-wide; all by default")
     parser.add_argument(
         "--set", type=json.loads, default={}, help="settings in place of the preset's, as JSON"
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def shortened(kind: type[Experiment], share: float, cut: list[Cut]) -> type[Experiment]:
-    """The same experiment, whose training ends after a share of its steps; `cut` gets a line for each that did."""
+    """Make the same experiment, whose training ends after a share of its steps; `cut` gets one entry per training."""
 
     class Shortened(kind):  # type: ignore[misc, valid-type]
         def train_replicas(
@@ -84,7 +84,7 @@ def shortened(kind: type[Experiment], share: float, cut: list[Cut]) -> type[Expe
                 settings,
                 num_steps=steps,
                 log_every=max(1, steps // LINES),
-                checkpoint_every=0,  # in so short a run they would weigh too much
+                checkpoint_every=0,  # in so short a run they would take too large a share
                 validate_every=math.ceil(share * settings.validate_every),
             )
             cut.append(Cut(settings.num_steps, steps))
@@ -95,7 +95,7 @@ def shortened(kind: type[Experiment], share: float, cut: list[Cut]) -> type[Expe
 
 
 def timed(experiment: Experiment, label: Label, place: Workplace, cut: Sequence[Cut]) -> dict[str, Any]:
-    """Run a unit and say how long the whole of it would take; one that trains nothing takes what it takes."""
+    """Run a unit and estimate the time of the whole; a unit without training needs no estimate."""
     seeds = experiment.seed_groups()[0]
     start = time.perf_counter()
     experiment.run_unit(label, seeds, place)

@@ -50,7 +50,7 @@ def main(name: str = "dsvnp", num_steps: str = "2000") -> None:
     """Train a model and print how well it predicts curves that it has not seen."""
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
-    model = make_model(name, Architecture(dim_x=1, dim_y=1, encoder=(128, 128), decoder=(128, 128)))
+    model = make_model(name, Architecture(dim_x=1, dim_y=1))
     (unseen,) = curve_tasks(64, 100, (50, 50), generator)
     print(f"NLL per point before training: {nll(model.predict(unseen), unseen):.3f}")
     train_plainly(

@@ -1,8 +1,7 @@
-"""The README's tables and pictures, rebuilt from committed results: nobody types a figure by hand.
+"""Tables in README and docs, rebuilt from committed results: nobody types a figure by hand.
 
-A block begins with `<!-- dsvnp report FOLDER: NAME -->`, where FOLDER lies next to the README, and ends with
-`<!-- end -->`. What has no results is left out. Usage, from a clone: `python -m studies.readme_blocks`, after
-`dsvnp report results`.
+A block begins with `<!-- dsvnp report FOLDER: NAME -->`, where FOLDER holds results, and ends with `<!-- end -->`. What
+has no results is left out. Usage, from a clone: `python -m studies.readme_blocks`, after `dsvnp report results`.
 """
 
 import argparse
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dsvnp.files import write_atomically
 from dsvnp.paper.label import Label
-from dsvnp.paper.report.about import about, figures_of
+from dsvnp.paper.report.about import about
 from dsvnp.paper.report.contents import Report
 from dsvnp.paper.report.markdown import markdown_table
 from dsvnp.paper.report.numbers import distance, mean_and_spread, printed
@@ -74,29 +73,11 @@ def results_block(report: Report) -> str:
     return f"{KEY}\n\n" + markdown_table(Table("", "", columns, rows, models=False), heading=False)
 
 
-def pictures_block(experiment: str, name: str) -> Callable[[Report], str]:
-    """A block with one figure of an experiment."""
-
-    def block(report: Report) -> str:
-        found = [
-            f"![{shown}]({report.folder.resolve().name}/{path.relative_to(report.folder).as_posix()})\n\n*{shown}*"
-            for run in report.runs
-            if run.experiment == experiment
-            for path, shown in figures_of(run)
-            if path.stem == name
-        ]
-        return "\n\n".join(found)
-
-    return block
-
-
 def estimators_block(report: Report) -> str:
-    """The estimators' errors and accuracies, and scikit-learn's."""
+    """The errors of the regressor and of its rivals from scikit-learn, on tables that scikit-learn ships."""
     runs = [run for run in report.runs if run.experiment == "estimators"]
-    short = [
-        replace(run, rows=[row for row in run.rows if row["metric"] in ("rmse", "accuracy")]) for run in runs
-    ]
-    return "\n\n".join(markdown_table(table) for run in short for table in tables_of(run))
+    short = [replace(run, rows=[row for row in run.rows if row["metric"] == "rmse"]) for run in runs]
+    return "\n\n".join(markdown_table(tables_of(run)[0]) for run in short)
 
 
 def speed_block(report: Report) -> str:
@@ -106,9 +87,6 @@ def speed_block(report: Report) -> str:
 
 BLOCKS: Mapping[str, Callable[[Report], str]] = {
     "results": results_block,
-    "functions": pictures_block("curves", "functions-wide"),
-    "rollouts": pictures_block("cartpole", "rollouts"),
-    "entropies": pictures_block("images", "entropy-cdf"),
     "estimators": estimators_block,
     "speed": speed_block,
 }
@@ -143,16 +121,19 @@ def _readme_cell(row: Mapping[str, Any] | None, best: bool) -> Cell | None:
     return Cell(mean_and_spread(row) + paper, best=best)
 
 
+PAGES = ("README.md", "docs/training.md", "results/README.md")  # those with blocks
+
+
 def main() -> None:
-    """Rebuild the blocks of a README from a folder of results."""
+    """Rebuild the blocks of the pages of a clone from its results."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--readme", type=Path, default=Path("README.md"))
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    given = parser.parse_args()
-    text, count = rebuilt(given.readme.read_text(encoding="utf-8"), Report.find(given.results))
-    if not count:
-        parser.error(f"{given.readme} has no block from {given.results}")
-    write_atomically(given.readme, text)
+    parser.add_argument("--root", type=Path, default=Path("."), help="folder of the clone")
+    root = parser.parse_args().root
+    report = Report.find(root / "results")
+    for page in (root / name for name in PAGES):
+        if page.is_file():
+            text, _ = rebuilt(page.read_text(encoding="utf-8"), report)
+            write_atomically(page, text)
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def test_points_may_attend_to_all_but_themselves():
 
 def test_other_points_cannot_leave_themselves_out():
     queries, keys, values, mask = some_attention()
-    with pytest.raises(ValueError, match="must be queries and slots alike, got 3 queries and 6 slots"):
+    with pytest.raises(ValueError, match="to be the same points, got 3 queries and 6 slots"):
         attend(queries, keys, values, mask, itself=False)
 
 

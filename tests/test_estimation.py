@@ -318,9 +318,9 @@ def test_tasks_without_outputs_or_points_are_refused():
     task = some_task()
     with pytest.raises(ValueError, match="no y_target"):
         log_likelihood(small_model("np"), replace(task, y_target=None))
-    with pytest.raises(ValueError, match="nothing to estimate"):
+    with pytest.raises(ValueError, match="no target counts; pass tasks with such points"):
         log_likelihood(small_model("np"), replace(task, in_context=task.mask_target))
-    with pytest.raises(ValueError, match="nothing to estimate"):
+    with pytest.raises(ValueError, match="no target counts; pass tasks with such points"):
         log_likelihood(small_model("np"), [])
     with pytest.raises(ValueError, match="'np' has no posterior to draw from for an estimate per output"):
         log_likelihood(small_model("np"), task, "output", method="importance")

@@ -31,7 +31,7 @@ LAYERS = [
     APART,
     {"streaming", "estimation"},
     {"training"},
-    {"plotting", "pretrained"},
+    {"plotting", "pretrained", "playground"},
     {"tabular", "demo"},
     {"paper"},
     {"cli", "__main__"},

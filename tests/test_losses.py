@@ -327,26 +327,26 @@ def test_a_late_local_latent_goes_with_annealing():
     ("settings", "message"),
     [
         ({"kind": "elb"}, "unknown kind of objective 'elb'. Did you mean 'elbo'?"),
-        ({"kind": "iw"}, "'iw' averages over draws and got one; raise num_global or num_local"),
-        ({"kind": "npml"}, "'npml' averages over draws and got one"),
+        ({"kind": "iw"}, "'iw' needs at least two draws, got one; raise num_global or num_local"),
+        ({"kind": "npml"}, "'npml' needs at least two draws, got one"),
         ({"kind": "gsnn", "mix": 1.5}, "mix must lie between 0 and 1, got 1.5"),
         ({"late_steps": -1}, "late_steps must not be negative and late_local positive, got -1 and 100.0"),
         ({"late_local": 0.0}, "late_steps must not be negative and late_local positive, got 0 and 0.0"),
         ({"late_steps": 5, "epsilon_local": 1.0}, "late_steps and epsilon_local both set the weight"),
         ({"free_bits": -0.1}, "free_bits must not be negative, got -0.1"),
-        ({"kind": "iw", "num_local": 2, "free_bits": 0.1}, "'iw' has no such term for free_bits"),
-        ({"kind": "iw", "num_local": 2, "epsilon_local": 1.0}, "'iw' has no such term for epsilon_local"),
+        ({"kind": "iw", "num_local": 2, "free_bits": 0.1}, "'iw' has no term for free_bits"),
+        ({"kind": "iw", "num_local": 2, "epsilon_local": 1.0}, "'iw' has no term for epsilon_local"),
         (
             {"kind": "si", "num_local": 2, "divide_global": False},
-            "'si' has no such term for divide_global=False",
+            "'si' has no term for divide_global=False",
         ),
         (
             {"kind": "npml", "num_local": 2, "beta_local": 2.0},
-            "'npml' has no such term for annealing and weights",
+            "'npml' has no term for annealing and weights",
         ),
         (
             {"kind": "si", "num_local": 2, "anneal": "linear", "anneal_steps": 9},
-            "'si' has no such term for annealing and weights of a KL",
+            "'si' has no term for annealing and weights of a KL",
         ),
     ],
 )

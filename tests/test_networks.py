@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dsvnp.networks import MLP, VGG, VGG19, ConcatLinear, Convolution, GaussianHead, LeNet, drop
+from dsvnp.networks import MLP, VGG, VGG19, ConcatLinear, Convolution, Fourier, GaussianHead, LeNet, drop
 
 
 @pytest.fixture(autouse=True)
@@ -242,3 +244,13 @@ def test_dropout_masks_of_several_draws_make_several_outputs_of_one_image():
     assert out.shape == (4, 2, 3, 6)
     alone = net(x[1:, 2:], dropout=[u[3:, 1:] for u in uniforms])
     torch.testing.assert_close(out[3:, 1:, 2:], alone)
+
+
+def test_fourier_features_are_waves_of_the_first_inputs():
+    net = Fourier(3, 2, 4, 5)
+    x = torch.tensor([0.3, -1.7, 9.0])
+    waves = [
+        wave(2**k * math.pi / 4 * float(v)) for wave in (math.sin, math.cos) for v in x[:2] for k in range(4)
+    ]
+    expected = net.linear.weight @ torch.tensor([*x.tolist(), *waves]) + net.linear.bias
+    torch.testing.assert_close(net(x), expected)

@@ -280,8 +280,8 @@ def test_dual_ascent_ends_where_the_divergence_meets_its_bound(level):
         ({"anneal": "cosine"}, "anneal must be 'none', 'linear' or 'cyclic', got 'cosine'"),
         ({"anneal": "linear"}, "annealing needs anneal_steps of at least 1, got 0"),
         ({"anneal": "cyclic", "anneal_steps": -3}, "annealing needs anneal_steps of at least 1, got -3"),
-        ({"num_global": 0}, "num_global must be at least 1, got 0; one draw is the least"),
-        ({"num_local": 0}, "num_local must be at least 1, got 0; one draw is the least"),
+        ({"num_global": 0}, "num_global must be at least 1, got 0; raise it"),
+        ({"num_local": 0}, "num_local must be at least 1, got 0; raise it"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):

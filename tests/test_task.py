@@ -208,7 +208,7 @@ X, Y, FLAGS = numbers(2, 4, 3), numbers(2, 4, 1), torch.ones(2, 4, dtype=torch.b
         ),
         (
             {"x_target": X[..., :2]},
-            "x_context has 3 features but x_target has 2; both must be made of the same",
+            "x_context has 3 features but x_target has 2; pass the same features on both sides",
         ),
     ],
 )
@@ -233,7 +233,7 @@ def test_a_different_number_of_tasks_on_both_sides_is_refused():
 
 
 def test_joining_without_y_target_is_refused():
-    with pytest.raises(ValueError, match="no y_target, so nothing can be learned from it; pass y_target"):
+    with pytest.raises(ValueError, match="no y_target and cannot be learned from; pass y_target"):
         Task.from_sets(X, Y, X).joined()
 
 

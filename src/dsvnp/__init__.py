@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from dsvnp.models import MODELS, Architecture, NeuralProcess, Transformer, make_model
     from dsvnp.objectives import Bound, Objective
     from dsvnp.predictive import Predictive
+    from dsvnp.pretrained import load_pretrained
     from dsvnp.tabular import NPClassifier, NPRegressor
+    from dsvnp.tabular.curves import CurveRegressor
     from dsvnp.task import Task
 
 __version__ = "0.1.0"
@@ -19,6 +21,7 @@ __all__ = [
     "MODELS",
     "Architecture",
     "Bound",
+    "CurveRegressor",
     "LogLikelihood",
     "NPClassifier",
     "NPRegressor",
@@ -27,6 +30,7 @@ __all__ = [
     "Predictive",
     "Task",
     "Transformer",
+    "load_pretrained",
     "log_likelihood",
     "make_model",
 ]
@@ -36,6 +40,8 @@ ROOMS = {  # where each public name lives
     "models": ("MODELS", "Architecture", "NeuralProcess", "Transformer", "make_model"),
     "objectives": ("Bound", "Objective"),
     "predictive": ("Predictive",),
+    "pretrained": ("load_pretrained",),
+    "tabular.curves": ("CurveRegressor",),
     "tabular": ("NPClassifier", "NPRegressor"),
     "task": ("Task",),
 }

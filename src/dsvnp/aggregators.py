@@ -19,7 +19,7 @@ from dsvnp.networks import MLP
 
 
 class Mean(nn.Module):
-    """(1/N) Σ r_i (Eq. A.3), what the paper uses throughout."""
+    """(1/N) Σ r_i (Eq. A.3), the paper's choice throughout."""
 
     def forward(self, r: Tensor, mask: Tensor) -> Tensor:
         total = torch.where(mask.unsqueeze(-1), r, 0.0).sum(-2)
@@ -27,7 +27,7 @@ class Mean(nn.Module):
 
 
 class Sum(nn.Module):
-    """Σ r_i (Eq. A.3): unlike the mean it tells how many points a set has, and grows with them."""
+    """Σ r_i (Eq. A.3): unlike the mean it depends on the number of points of a set, and grows with it."""
 
     def forward(self, r: Tensor, mask: Tensor) -> Tensor:
         return torch.where(mask.unsqueeze(-1), r, 0.0).sum(-2)
@@ -88,7 +88,7 @@ class Pairwise(nn.Module):
 
 
 def _reducible(r: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Give a set of no slots an empty one, since torch refuses to take an extreme over none."""
+    """Give a set without slots one empty slot, since torch refuses to take an extreme over none."""
     return (r, mask) if r.shape[-2] else (F.pad(r, (0, 0, 0, 1)), F.pad(mask, (0, 1)))
 
 
@@ -112,19 +112,19 @@ def make_aggregator(name: str, dim: int) -> nn.Module:
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, itself: bool = True) -> Tensor:
     """Scaled dot-product attention, softmax(q·k / √D) v over the filled slots; zeros if there are none.
 
-    Written out because a fully masked row is NaN in one API of torch and uniform in another.
+    torch's own attention gives NaN for a fully masked row in one API and a uniform mean in another.
 
     Args:
         queries: [..., T, D].
         keys: [..., N, D].
         values: [..., N, H].
         mask: which slots are filled, [..., N].
-        itself: whether query i may look at slot i; if not, queries and slots are the same points.
+        itself: whether query i may attend to slot i; if not, queries and slots are the same points.
     """
     if not itself and queries.shape[-2] != keys.shape[-2]:
         raise ValueError(
-            f"points that do not look at themselves must be queries and slots alike, got {queries.shape[-2]} queries "
-            f"and {keys.shape[-2]} slots; leave out itself=False"
+            f"itself=False needs queries and slots to be the same points, got {queries.shape[-2]} queries and "
+            f"{keys.shape[-2]} slots; leave out itself=False"
         )
     scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])  # [..., T, N]
     return average(scores, values, mask, itself)

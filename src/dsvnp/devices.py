@@ -1,4 +1,4 @@
-"""Devices: where to compute, as a user says it, and with how many threads."""
+"""Devices: where to compute, by the name a user types, and with how many threads."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def pick_device(name: str) -> torch.device:
 
 
 def known_device(name: str) -> str:
-    """The name of a device, or a line that says which there are."""
+    """The name of a device, after a check that it exists."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
         raise ValueError(f"unknown device {name!r}; choose auto, cpu, cuda or cuda:1, cuda:2, …")
-    count = torch.cuda.device_count()  # where there is none, whoever computes says so
+    count = torch.cuda.device_count()  # without any, `pick_device` raises the error
     if count and int(name.partition(":")[2] or 0) >= count:
         raise ValueError(f"there is no device {name}; the last is cuda:{count - 1}")
     return name
@@ -36,9 +36,9 @@ def known_device(name: str) -> str:
 def one_thread() -> Iterator[None]:
     """Compute with a single thread of torch inside.
 
-    Steps of small networks gain nothing by a second thread, and lose much on a busy machine: threads that wait for
-    each other spin. Several may be inside at once: torch hands its number of threads on to each new one, so that only
-    the first knows what it was.
+    Steps of small networks gain nothing from a second thread, and lose much on a busy machine: threads that wait for
+    each other spin. Several callers may be inside at once; each new thread inherits torch's current number of threads,
+    and only the first caller knows the number from before.
     """
     with _lock:
         if not _one_thread["inside"]:

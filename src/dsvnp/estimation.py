@@ -1,9 +1,9 @@
-"""Log-likelihoods of a model from as many draws of its latents as they need.
+"""Log-likelihoods of a model, from as many draws of its latents as suffice.
 
     p(y_t | C) = E[p(y_t | z_G, z_t)]                          per point; per output for one number of it
     p(y_T | C) = E_{z_G}[Π_t E_{z_t}[p(y_t | z_G, z_t)]]       per task
 
-The logarithm of a mean over K·S draws is too low on average, by less the more draws there are. So the draws are
+The logarithm of a mean over K·S draws is too low on average; the bias shrinks as draws grow. Therefore the draws are
 doubled until the mean over all points is still: two doublings in a row change it by less than a tolerance. Only
 running sums are kept, never the draws. The method is
 
@@ -11,7 +11,7 @@ running sums are kept, never the draws. The method is
     "prior"        z_G ~ p(z_G | C), z_t ~ p(z_t | z_G, x_t)
     "importance"   z_G ~ q(z_G | T) per task, q(z_G | C, y_t) per point, z_t ~ q(z_t | z_G, x_t, y_t), weighted by p/q
 
-All are lower bounds on average, so that the larger mean is the better estimate. The running sums are in `streaming`.
+All are lower bounds on average: the larger mean is the better estimate. The running sums are in `streaming`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ FIRST = 32  # draws before the first doubling; two doublings later is the least 
 BOUND_DRAWS = 64
 PRIOR_SHARE = 0.25  # of a proposal, which bounds its weights by 4 (a defensive mixture; Hesterberg, 1995)
 PATIENCE = 2048  # draws from the prior before the posterior is tried
-LEAST_ESS = 10.0  # a value that rests on fewer effective draws is not to be trusted …
-FEW = 0.01  # … and more than this share of such values calls for importance sampling
+LEAST_ESS = 10.0  # a value from fewer effective draws is not reliable …
+FEW = 0.01  # … and a larger share of such values calls for importance sampling
 
 
 class Level(NamedTuple):
@@ -56,7 +56,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class LogLikelihood:
-    """An estimated log-likelihood, and what is known of its error.
+    """An estimated log-likelihood, with measures of its error.
 
     Attributes:
         values: one number per counted point, output or task, flat, [N], in the order of the tasks; a task's is
@@ -66,9 +66,9 @@ class LogLikelihood:
             as fully correlated, because they share draws of z_G: an upper bound. NaN where K is 1.
         bound: the evidence lower bound, the check from below: never above the exact mean, on average.
         method: "exact", "prior" or "importance", see the module.
-        draws: K·S, the draws that `values` rest on.
+        draws: K·S, the number of draws behind `values`.
         still: whether the last two doublings each changed the mean by less than the tolerance.
-        low_ess: share of values that rest on fewer than ten effective draws, (Σw)²/Σw²; NaN where K is 1.
+        low_ess: share of values with fewer than ten effective draws, (Σw)²/Σw²; NaN where K is 1.
         history: the mean at each number of draws, of each method that was tried.
     """
 
@@ -84,7 +84,7 @@ class LogLikelihood:
 
     @property
     def changes(self) -> tuple[float, ...]:
-        """What the last two doublings changed the mean by; fewer where there were fewer."""
+        """Changes of the mean at the last two doublings, or at fewer if there were fewer."""
         means = [level.mean for level in self.history if level.method == self.method]
         return tuple(after - before for before, after in pairwise(means[-3:]))
 
@@ -110,11 +110,11 @@ def log_likelihood(
             together ("joint"); "output", each output of a target by itself, from the prior only.
         points: "P" counts targets outside the context, "J" all.
         method: "auto" draws from the prior and, where that is not still after 2048 draws, is below the lower bound or
-            rests on too few effective draws, from the posterior; the larger mean is returned. Or one of the two alone.
-        tolerance: a smaller change of the mean, in nats, is none.
-        max_draws: limit of K·S, at which an estimate is returned whether still or not.
+            has too few effective draws, from the posterior; the larger mean is returned. Or one of the two alone.
+        tolerance: a change of the mean below it, in nats, counts as none.
+        max_draws: limit of K·S; there the estimate is returned, still or not.
         chunk: number of targets times draws decoded at once.
-        seed: seed of all draws; a given seed and chunk give the same result again.
+        seed: seed of all draws; the same seed and chunk give the same result.
     """
     _check_arguments(per, method, tolerance, max_draws, chunk)
     with torch.no_grad(), evaluating(model):
@@ -123,7 +123,7 @@ def log_likelihood(
             model.check(task)
             batches.append(RunningBatch(model, task, per, points, chunk))
         if not any(int(batch.counted.sum()) for batch in batches):
-            raise ValueError("no target counts, so there is nothing to estimate; pass tasks with such points")
+            raise ValueError("no target counts; pass tasks with such points, or points='J'")
         if not any(batch.random for batch in batches):
             return _exact(batches)
         proposes = any(batch.proposes for batch in batches)
@@ -137,7 +137,7 @@ def log_likelihood(
 def _estimate(
     batches: list[RunningBatch], method: str, tolerance: float, max_draws: int, seed: int
 ) -> LogLikelihood:
-    """Draw from the prior, from the posterior, or from one after the other; the larger mean wins."""
+    """Draw from the prior, from the posterior, or from one after the other; return the larger mean."""
     bound = _lower_bound(batches, seed)
     tried: list[LogLikelihood] = []
     if method != "importance":
@@ -150,9 +150,7 @@ def _estimate(
         parts = [part for batch in batches for part in batch.one_target_each()] if own else batches
         tried.append(_double(parts, "importance", tolerance, max_draws, seed))
     best = max(tried, key=lambda estimate: estimate.mean)
-    if (
-        method == "auto" and not best.still
-    ):  # the posterior does not get there either: the prior up to the limit
+    if method == "auto" and not best.still:  # not still with the posterior either: the prior up to the limit
         tried[0] = _double(batches, "prior", tolerance, max_draws, seed)
         best = max(tried, key=lambda estimate: estimate.mean)
     return replace(best, bound=bound, history=tuple(level for each in tried for level in each.history))
@@ -186,7 +184,7 @@ def _levels(batch: RunningBatch, max_draws: int) -> Iterator[tuple[int, int]]:
     """K and S of each level, their product doubling.
 
     Per point a draw of both latents counts most, S = 1. Per task the error of each Π_t shrinks with S and that of
-    their mean with K, so that both double in turn, and two doublings in a row test both.
+    their mean with K: both double in turn, and two doublings in a row test both.
     """
     for power in range(FIRST.bit_length() - 1, max_draws.bit_length()):
         if not batch.shares_draws:  # nothing but z_*: its draws alone matter
@@ -241,7 +239,7 @@ def _generator(batches: list[RunningBatch], seed: int) -> torch.Generator:
 
 
 def _check_arguments(per: str, method: str, tolerance: float, max_draws: int, chunk: int) -> None:
-    """Refuse what no estimate can be made with."""
+    """Refuse arguments that allow no estimate."""
     if per not in ("point", "task", "output"):
         raise ValueError(f"per must be 'point', 'task' or 'output', got {per!r}; pass one of them")
     if method not in ("auto", "prior", "importance"):
@@ -249,8 +247,6 @@ def _check_arguments(per: str, method: str, tolerance: float, max_draws: int, ch
     if not tolerance > 0:
         raise ValueError(f"tolerance must be positive, got {tolerance}; 0.01 nats is usual")
     if max_draws < FIRST:
-        raise ValueError(
-            f"max_draws must be at least {FIRST}, got {max_draws}; an estimate starts with those"
-        )
+        raise ValueError(f"max_draws must be at least {FIRST}, got {max_draws}; raise it")
     if chunk < 1:
-        raise ValueError(f"chunk must be at least 1, got {chunk}; it is what is decoded at once")
+        raise ValueError(f"chunk must be at least 1, got {chunk}; raise it")

@@ -1,7 +1,7 @@
 """Diagonal Gaussians, the distributions of all latent variables.
 
-A plain named tuple rather than `torch.distributions.Normal`: it passes through `vmap` and graph capture as it
-is, and takes its noise as an argument. The tests hold it against `torch.distributions`.
+A plain named tuple rather than `torch.distributions.Normal`: it passes through `vmap` and graph capture
+unchanged, and takes its noise as an argument. The tests compare it with `torch.distributions`.
 """
 
 from __future__ import annotations

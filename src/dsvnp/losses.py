@@ -1,11 +1,11 @@
 """Losses: what training minimises, one formula for each `Objective.kind`.
 
-With r(z) = p(z)/q(z) and z from the approximate posterior q unless said, a task's value is
+With r(z) = p(z)/q(z) and, unless noted, z from the approximate posterior q, the value of a task is
 
     elbo   L_MC
     iw     ln 1/K Σ_k r(z_G)^β_global Π_t 1/S Σ_s p(y_t | z) r(z_t)^β_local     (Burda et al., 2016)
-    npml   ln 1/K Σ_k Π_t 1/S Σ_s p(y_t | z), z_G from its prior, z_t likewise
-           or from q and weighed by r(z_t)^β_local                            (Foong et al., 2020)
+    npml   ln 1/K Σ_k Π_t 1/S Σ_s p(y_t | z), z_G from its prior, z_t too, or
+           from q and weighted by r(z_t)^β_local                              (Foong et al., 2020)
     gsnn   mix · elbo + (1 − mix) · npml                                       (Sohn et al., 2015)
     si     Σ ŵ [ln p(y, z) + ln q(z)], ŵ the self-normalised weights of iw     (Wang et al., 2023)
 """
@@ -37,10 +37,10 @@ def training_loss(
     num_points: Tensor | None = None,
     num_tasks: Tensor | float | None = None,
 ) -> tuple[Tensor, Bound]:
-    """What training minimises, per point, and the terms to report.
+    """Compute what training minimises, per point, and the terms to report.
 
     Args:
-        objective: its kind, and what belongs to it.
+        objective: kind of objective, with its settings.
         posterior: draws from the approximate posterior, where `uses_posterior`.
         prior: draws from the priors, where `uses_prior`.
         weights: β_local and β_global at this step.
@@ -49,7 +49,7 @@ def training_loss(
     draws = posterior if objective.uses_posterior else prior
     if draws is None or (objective.uses_prior and prior is None):
         raise ValueError(
-            f"{objective.kind!r} lacks draws; pass those that uses_posterior and uses_prior name"
+            f"{objective.kind!r} lacks draws; pass those that uses_posterior and uses_prior ask for"
         )
     bound = Bound.of(draws)
     points = bound.num_points.sum().clamp(min=1) if num_points is None else num_points
@@ -75,8 +75,8 @@ def training_loss(
 def importance_weighted_bound(draws: Draws, weights: Weights) -> Tensor:
     """`importance_weighted` as training maximises it, [B].
 
-    One draw of z_G stands outside the logarithm: the mean of its log-ratio, −KL_G, is taken exactly. With one draw of
-    each z_* as well, so is that of theirs, −KL_L, and the bound is the ELBO.
+    With one draw of z_G its log-ratio is outside the logarithm, and the exact mean −KL_G replaces it. With one draw of
+    each z_* too, −KL_L replaces their log-ratios, and the bound is the ELBO.
     """
     num_global, num_local = draws.log_likelihood.shape[:2]
     if num_global > 1:
@@ -107,7 +107,7 @@ def self_normalised(draws: Draws) -> Tensor:
 def floored_kl(draws: Draws, floor: float) -> Tensor:
     """The local KL of each task, [B], with its mean over the task's points at least `floor` in each dimension.
 
-    Free bits (Kingma et al., 2016): a dimension below the floor has no gradient, and nothing pushes it to the prior.
+    Free bits (Kingma et al., 2016): a dimension below the floor has no gradient towards the prior.
     """
     if draws.q_local is None or draws.p_local is None:
         return torch.zeros_like(draws.log_likelihood[0, 0, :, 0])

@@ -1,16 +1,16 @@
-"""Metrics: what a prediction is worth, from a `Predictive` and the `Task` it was made for.
+"""Metrics: the quality of a prediction, from a `Predictive` and the `Task` it was made for.
 
 Which points count: "J" all filled targets, "P", the default, those outside the context. A task made by
-`Task.from_sets` has no context point among its targets, so that J and P agree; `task.joined()` puts it there.
+`Task.from_sets` has no context point among its targets, and J and P agree; `task.joined()` adds the context.
 
-A mean over many batches is a mean over their values. Each average has a function beside it that gives the
-values themselves, flat, [N]; concatenate those and reduce once:
+A mean over many batches is a mean over their values. For each average another function returns the values
+themselves, flat, [N]; concatenate those and reduce once:
 
     values = torch.cat([point_nll(model.predict(task), task, "P") for task in batches])
     values.mean()
 
-A missing output (NaN in y) is not counted. A NaN in a prediction is: it shows in the result. The mean of no
-point at all is NaN.
+A missing output (NaN in y) is not counted. A NaN in a prediction is counted and makes the result
+NaN. The mean of no point at all is NaN.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def point_nll_each(predictive: Predictive, task: Task, points: Points = "P") -> 
 def nll_each(predictive: Predictive, task: Task, points: Points = "P") -> Tensor:
     """Negative log-likelihood per output, averaged over outputs and points, each known number once, [].
 
-    If all D outputs are known and the prediction has them independent, `nll` is D times this; what it is below that is
-    the worth of their dependence.
+    If all D outputs are known and independent in the prediction, `nll` is D times this value; a lower `nll` is the gain
+    from modelling their dependence.
     """
     return point_nll_each(predictive, task, points).mean()
 
@@ -84,7 +84,7 @@ def point_crps(predictive: Predictive, task: Task, points: Points = "P") -> Tens
 
 
 def crps(predictive: Predictive, task: Task, points: Points = "P") -> Tensor:
-    """Continuous ranked probability score, averaged over outputs and points, []: the absolute error of a sure guess."""
+    """Continuous ranked probability score, averaged over outputs and points, []; the absolute error if σ is 0."""
     return point_crps(predictive, task, points).mean()
 
 
@@ -205,7 +205,7 @@ class Reliability(NamedTuple):
 
 
 def classified(predictive: Predictive, task: Task, points: Points = "P") -> Classified:
-    """Probabilities and labels of the counted points, what the functions of classes below read."""
+    """Probabilities and labels of the counted points, the input of the functions of classes below."""
     if not isinstance(predictive, CategoricalPredictive):
         raise TypeError(
             f"expected the predictive of a classifier, got {type(predictive).__name__}; "
@@ -242,7 +242,7 @@ def reliability(probs: Tensor, labels: Tensor, num_bins: int = 15) -> Reliabilit
 def expected_calibration_error(probs: Tensor, labels: Tensor, num_bins: int = 15) -> Tensor:
     """Σ_m |B_m|/N · |accuracy(B_m) − confidence(B_m)| over the bins of `reliability`, [] (Guo et al., 2017).
 
-    Weighed by the bins' counts, so that an empty bin adds nothing.
+    Bins are weighted by their counts: an empty bin adds nothing.
     """
     confidence, correct = _judge(probs, labels)
     gaps = torch.bincount(_bins(confidence, num_bins), (correct - confidence).double(), minlength=num_bins)
@@ -274,8 +274,8 @@ def aupr(domain: Tensor, ood: Tensor) -> Tensor:
     """Average precision with o.o.d. as the positive class, [] (AUPR-Out of the literature).
 
     Σ_n (R_n − R_{n−1}) P_n over the distinct scores, without interpolation, as scikit-learn has it: the mean
-    over o.o.d. points of the precision at their own score. Chance is the share of o.o.d. points, so compare
-    only sets of the same sizes. For AUPR-In, domain as the positive class, call `aupr(-ood, -domain)`.
+    over o.o.d. points of the precision at their own score. A random score reaches the share of o.o.d. points:
+    compare only sets of the same sizes. For AUPR-In, domain as the positive class, call `aupr(-ood, -domain)`.
     """
     domain, ood = _scores(domain, ood)
     true = len(ood) - torch.searchsorted(ood, ood)  # o.o.d. points that score at least as much
@@ -297,11 +297,11 @@ def fpr_at_95(domain: Tensor, ood: Tensor) -> Tensor:
     return (ood <= threshold).double().mean()
 
 
-# --- checks and small steps ---
+# --- checks and helpers ---
 
 
 def _continuous(predictive: Predictive) -> GaussianPredictive:
-    """Refuse a classifier's prediction where an error or an interval is asked for."""
+    """Refuse a classifier's prediction where a metric needs a regression."""
     if not isinstance(predictive, GaussianPredictive):
         raise TypeError(
             f"expected the predictive of a regression, got {type(predictive).__name__}; "
@@ -325,7 +325,7 @@ def _check_outputs(predictive: Predictive, y: Tensor, name: str) -> None:
 def _outputs(predictive: Predictive, task: Task) -> Tensor:
     """y_target of a task that a prediction is about, with zeros in slots that are not filled."""
     if task.y_target is None:
-        raise ValueError("the task has no y_target, so a prediction cannot be scored on it; pass y_target")
+        raise ValueError("the task has no y_target and a prediction cannot be scored on it; pass y_target")
     _check_outputs(predictive, task.y_target, "y_target")
     return torch.where(task.mask_target.unsqueeze(-1), task.y_target, 0)
 
@@ -356,7 +356,7 @@ def _scores(domain: Tensor, ood: Tensor) -> tuple[Tensor, Tensor]:
     """Both sets flat, sorted and in double precision, after refusing what has no order."""
     for name, scores in (("domain", domain), ("ood", ood)):
         if scores.numel() == 0:
-            raise ValueError(f"{name} has no score, so nothing can be compared; pass at least one")
+            raise ValueError(f"{name} has no score to compare; pass at least one")
         if torch.isnan(scores).any():
-            raise ValueError(f"{name} holds NaN, which has no rank among scores; drop it or mend the model")
+            raise ValueError(f"{name} holds NaN, which has no rank among scores; drop it or fix the model")
     return domain.flatten().double().sort().values, ood.flatten().double().sort().values

@@ -1,4 +1,4 @@
-"""Names that users type: look one up, or say which one was meant."""
+"""Names that users type: look one up, or suggest the nearest known name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def lookup(name: str, table: Mapping[str, T], kind: str) -> T:
 
 
 def unknown(name: str, known: Iterable[str], kind: str) -> str:
-    """Say that `name` is not a known `kind`, which one may have been meant, and what there is."""
+    """Word the error for a `name` that is not a known `kind`: the nearest known name, and all of them."""
     known = list(known)
     near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -1,8 +1,8 @@
-"""Networks: the MLP of several inputs, the Gaussian head, LeNet and VGG.
+"""Networks: the MLP of several inputs, waves of an input, the Gaussian head, LeNet and VGG.
 
-Every network maps the last axis and leaves the others alone, broadcasting over them. Dropout draws nothing
-itself: a network says which shapes it needs (`dropout_shapes`) and is handed uniform numbers, so that the
-same masks can be drawn per replica, held fixed, or left out.
+Every network maps the last axis and leaves the others alone, broadcasting over them. Dropout draws nothing itself: a
+network reports the shapes it needs (`dropout_shapes`) and takes uniform numbers as an argument. The caller may draw
+masks per replica, hold them fixed, or leave them out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Shape = tuple[int, ...]
 class ConcatLinear(nn.Module):
     """A linear layer of the concatenation of its inputs, computed without concatenating.
 
-    W [a, b] = W_a a + W_b b, so that an input with fewer axes (z_G, one per task) is projected once and
-    broadcast, not once per point. The parts of W are parameters of their own, so that each is contiguous;
-    together they start out as `nn.Linear` of the concatenation does.
+    W [a, b] = W_a a + W_b b projects an input with fewer axes (z_G, one per task) once and broadcasts the result, not
+    once per point. Each part of W is a parameter of its own, and contiguous; together they are initialised as
+    `nn.Linear` of the concatenation is.
     """
 
     def __init__(self, dims_in: Sequence[int], dim_out: int) -> None:
@@ -80,8 +80,29 @@ class MLP(nn.Module):
         return drop(F.relu(h), self.dropout, uniforms) if self.relu_out else h
 
 
+class Fourier(nn.Module):
+    """x → W [x, sin(2^k π/4 x), cos(2^k π/4 x)], k = 0 … K − 1: a network of few layers cannot make fast waves itself.
+
+    Args:
+        dim_x: number of inputs.
+        dim_waves: number of inputs, the first ones, that get waves; codes need none.
+        num_waves: K.
+        dim_out: size of the output.
+    """
+
+    def __init__(self, dim_x: int, dim_waves: int, num_waves: int, dim_out: int) -> None:
+        super().__init__()
+        self.dim_waves, self.num_waves = dim_waves, num_waves
+        self.linear = nn.Linear(dim_x + 2 * dim_waves * num_waves, dim_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        frequencies = math.pi / 4 * 2 ** torch.arange(self.num_waves, device=x.device)
+        angles = (x[..., : self.dim_waves].unsqueeze(-1) * frequencies).flatten(-2)  # [..., D·K]
+        return self.linear(torch.cat([x, angles.sin(), angles.cos()], dim=-1))
+
+
 class GaussianHead(nn.Module):
-    """dim_in → [μ, ln σ], one linear step (App. E), with σ kept in a range that trains.
+    """dim_in → [μ, ln σ], one linear step (App. E), with σ kept in a range where training is stable.
 
     Args:
         dim_in: size of the representation.
@@ -196,10 +217,10 @@ class VGG(nn.Module):
 
 
 class Convolution(nn.Module):
-    """3×3 convolution of images [N, channels, height, width], without a bias: batch norm would take it away again.
+    """3×3 convolution of images [N, channels, height, width], without a bias, which batch norm would remove.
 
-    The kernel is stored as [out, 3, 3, in] and images are made to lie likewise, channels side by side: tensor cores
-    work on that as it is, and neither a kernel nor its gradient has to be turned round.
+    The kernel is stored as [out, 3, 3, in] and images in the same order, channels last: tensor cores read that layout
+    directly, and neither a kernel nor its gradient has to be transposed.
     """
 
     def __init__(self, dim_in: int, dim_out: int) -> None:
@@ -212,9 +233,9 @@ class Convolution(nn.Module):
 
 
 class NormedConvolution(nn.Module):
-    """Convolution and batch norm, the latter in full precision: uncompiled, `vmap` has none of mixed precision.
+    """Convolution and batch norm, the latter in full precision: uncompiled, `vmap` has none in mixed precision.
 
-    The norm takes pixels as points: their channels lie side by side, and on CUDA `vmap` has no norm of such images.
+    The norm takes pixels as points: on CUDA `vmap` has no batch norm of images with channels last.
     """
 
     def __init__(self, dim_in: int, dim_out: int) -> None:
@@ -229,7 +250,7 @@ class NormedConvolution(nn.Module):
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """[N, channels, height, width], with channels side by side in memory."""
+    """[N, channels, height, width], with channels last in memory."""
     return images.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
@@ -244,7 +265,7 @@ def over_images(function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
 
 
 def full_precision(value: Tensor) -> Tensor:
-    """Leave bfloat16, where autocast put a network's output into it: distributions need their digits."""
+    """Convert a network's output from bfloat16, the type of autocast, to float32: distributions need the digits."""
     return value.float() if value.dtype == torch.bfloat16 else value
 
 

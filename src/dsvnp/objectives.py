@@ -1,11 +1,11 @@
-"""Objectives: the evidence lower bound by its terms, and every way to weigh them.
+"""Objectives: the terms of the evidence lower bound, and every way to weight them.
 
-A model turns a task into `Draws`; `Bound` reduces them to named sums and counts. What is minimised is a plain
-function of a bound and of weights, so that a mean over a masked batch is right however a batch is cut.
+A model turns a task into `Draws`; `Bound` reduces them to named sums and counts. The loss is a plain function of a
+bound and of weights: sums and counts give the right mean over a masked batch, however the batch is split.
 
     L_MC = 1/K Σ_k [ 1/S Σ_s ln p(y_* | x_*, z_*^s, z_G^k) − β_local KL_L ] − β_global KL_G     (Eq. 15, 19)
 
-`Objective.kind` names what is maximised instead; `losses.py` has the formulas.
+`Objective.kind` selects another objective; `losses.py` has the formulas.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS = ("elbo", "iw", "npml", "gsnn", "si")
 
 
 class Draws(NamedTuple):
-    """What a model knows of a task after drawing its latents, from the approximate posterior unless said.
+    """Latents that a model drew for a task, from the approximate posterior unless noted, and their likelihoods.
 
     Attributes:
         log_likelihood: ln p(y_t | …) of each draw, [K, S, B, T].
@@ -101,14 +101,14 @@ def weighted_loss(
     num_tasks: Tensor | float | None = None,
     divide_global: bool = True,
 ) -> Tensor:
-    """The negative weighted bound per point (Eq. 19), what training minimises.
+    """The negative weighted bound per point (Eq. 19), which training minimises.
 
     Args:
         bound: terms of a batch.
         weights: β_local and β_global.
         num_points: divisor of the per-point terms, the batch's own count by default; the count of the joint
             batch where this one is a part of it.
-        num_tasks: divisor of an undivided KL_G, likewise.
+        num_tasks: divisor of an undivided KL_G; by default the number of tasks in the batch.
         divide_global: divide KL_G by the number of points, as a bound on all points of a task implies. False
             counts it once per point instead (the bound as printed, for a single y_*).
     """
@@ -122,8 +122,8 @@ def weighted_loss(
 def importance_weighted(draws: Draws, weights: Weights | None = None) -> Tensor:
     """Importance-weighted estimate of each task's ln p(y_T | C), [B], never below the bound on average.
 
-    ln 1/K Σ_k [p(z_G)/q(z_G)] Π_t 1/S Σ_s p(y_t | …) [p(z_t)/q(z_t)]: it grows with K towards the exact one. Weights
-    other than 1 are exponents of the ratios. Draws from the priors have no ratios: theirs is the likelihood of NPML.
+    ln 1/K Σ_k [p(z_G)/q(z_G)] Π_t 1/S Σ_s p(y_t | …) [p(z_t)/q(z_t)] grows with K towards the exact value. Weights
+    other than 1 are exponents of the ratios. Draws from the priors have no ratios and give the likelihood of NPML.
     """
     beta_local, beta_global = weights or Weights()
     per_point = draws.log_likelihood + beta_local * log_ratio_local(draws)  # [K, S, B, T]
@@ -148,7 +148,7 @@ def log_ratio_global(draws: Draws) -> Tensor | float:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is maximised, and how its terms are weighed while training goes on.
+    """What training maximises, and the weights of its terms during training.
 
     Attributes:
         beta_local: weight of the local KL (β₁ of Eq. 19).
@@ -158,22 +158,22 @@ class Objective:
         anneal_steps: length of the ramp or of the cycle.
         anneal_local: anneal β_local as well, or hold it from the start and anneal β_global alone.
         epsilon_local: bound on the local KL per point (ε_L of Eq. 18); its weight is then learned.
-        epsilon_global: bound on the global KL per task (ε_G of Eq. 18), likewise.
+        epsilon_global: bound on the global KL per task (ε_G of Eq. 18); its weight is then learned.
         multiplier_rate: step size of the multipliers, in log space.
         divide_global: see `weighted_loss`.
-        divide_by: "scored" divides the terms of a batch by its points that are scored; "all" by all its points, so that
-            a point weighs the same in each batch. It matters where the context is not scored and a batch is one task:
-            by "scored" the few targets beside a large context then weigh as much as the many beside a small one.
+        divide_by: "scored" divides the terms of a batch by the number of points that are scored; "all" by that of all
+            points, which gives a point the same weight in each batch. It matters where the context is not scored and a
+            batch is one task: by "scored", few targets of a large context have the weight of many of a small one.
         num_global: draws K of z_G in training.
         num_local: draws S of each z_* in training.
         kind: "elbo", "iw", "npml", "gsnn" or "si", see `dsvnp.losses`.
         mix: share of the ELBO in "gsnn".
-        propose_local: "npml" and "gsnn" draw z_G from its prior and z_* from its posterior, weighed by p/q: an estimate
-            of the same likelihood by fewer draws. False draws z_* from its prior as well.
+        propose_local: "npml" and "gsnn" draw z_G from its prior and z_* from its posterior, weighted by p/q, an
+            estimate of the same likelihood from fewer draws. False draws z_* from its prior as well.
         late_local: factor of β_local at the start; it falls to 1 by equal ratios over `late_steps`. A large one keeps
-            z_* at its prior while z_G learns, so that z_* does not explain what z_G should.
+            z_* at its prior while z_G learns, and z_* does not explain what z_G should.
         late_steps: length of that fall; 0 for none.
-        free_bits: nats per dimension of z_*, in the mean over a task's points, below which the local KL costs nothing.
+        free_bits: nats per dimension of z_*, in the mean over a task's points, below which the local KL is free.
     """
 
     beta_local: float = 1.0
@@ -210,11 +210,11 @@ class Objective:
             raise ValueError(f"annealing needs anneal_steps of at least 1, got {self.anneal_steps}")
         for name in ("num_global", "num_local"):
             if not (draws := getattr(self, name)) >= 1:
-                raise ValueError(f"{name} must be at least 1, got {draws}; one draw is the least")
+                raise ValueError(f"{name} must be at least 1, got {draws}; raise it")
         self._check_kind()
 
     def _check_kind(self) -> None:
-        """Refuse settings that the kind has no use for."""
+        """Refuse settings that the kind cannot use."""
         if self.kind not in KINDS:
             raise ValueError(unknown(self.kind, KINDS, "kind of objective"))
         if not 0 <= self.mix <= 1:
@@ -224,7 +224,9 @@ class Objective:
                 f"free_bits must not be negative, got {self.free_bits}; 0 leaves the KL as it is"
             )
         if self.kind in ("iw", "npml", "si") and self.num_global * self.num_local < 2:
-            raise ValueError(f"{self.kind!r} averages over draws and got one; raise num_global or num_local")
+            raise ValueError(
+                f"{self.kind!r} needs at least two draws, got one; raise num_global or num_local"
+            )
         if self.late_steps < 0 or not self.late_local > 0:
             raise ValueError(
                 f"late_steps must not be negative and late_local positive, got {self.late_steps} and {self.late_local}"
@@ -244,7 +246,7 @@ class Objective:
         }
         for name, is_so in refused.items():
             if is_so:
-                raise ValueError(f"{self.kind!r} has no such term for {name}; leave it out, or use 'elbo'")
+                raise ValueError(f"{self.kind!r} has no term for {name}; leave it out, or use 'elbo'")
 
     @property
     def uses_posterior(self) -> bool:
@@ -266,7 +268,7 @@ class Objective:
 
         Args:
             base: β_local and β_global of this replica.
-            step: number of steps taken, a tensor so that a captured graph sees it change.
+            step: number of steps taken, a tensor, whose changes a captured graph sees.
             log_multipliers: logarithms of λ_L and λ_G, [2].
         """
         ramp = annealing(self.anneal, self.anneal_steps, step)
@@ -281,7 +283,7 @@ class Objective:
     def ascend(self, log_multipliers: Tensor, kl_local: Tensor, kl_global: Tensor) -> Tensor:
         """Raise a multiplier while its KL is above ε and lower it while below (dual ascent in log space).
 
-        The step is relative to ε and bounded, so that a first KL of thousands cannot throw it off.
+        The step is relative to ε and bounded: a KL of thousands at the start cannot make the multiplier explode.
 
         Args:
             log_multipliers: logarithms of λ_L and λ_G, [2].

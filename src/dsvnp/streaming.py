@@ -1,9 +1,10 @@
-"""Running sums over draws of a model's latents: what an estimate of a log-likelihood keeps of them.
+"""Running sums over draws of a model's latents, from which a log-likelihood is estimated.
 
-A draw of the latents gives each target a weight w = p(y | z) p(z)/q(z), where q is what z was drawn from. Kept are,
-per point, output or task,  ln Σ w  (the likelihood),  ln Σ w²  (its error)  and  Σ ln w  (the lower bound).
+A draw of the latents gives each target a weight w = p(y | z) p(z)/q(z), where q is the distribution z was drawn from.
+The sums are, per point, output or task,  ln Σ w  (the likelihood),  ln Σ w²  (its error)  and  Σ ln w  (the lower
+bound).
 
-A latent is prior mean + prior scale · noise, so that a proposal N(μ_q, σ_q²) for the latent is one for its noise,
+A latent is prior mean + prior scale · noise. Therefore a proposal N(μ_q, σ_q²) for the latent is one for its noise,
 N((μ_q − μ_p)/σ_p, (σ_q/σ_p)²), whose prior is N(0, 1): `summarise` and `decode` take noise from either.
 """
 
@@ -35,14 +36,14 @@ class RunningBatch:
     Args:
         model: model in evaluation mode.
         task: tasks with y_target.
-        per: what a value is of.
+        per: "point", "task" or "output": what one value is the likelihood of.
         points: which targets count.
         chunk: number of targets times draws decoded at once.
     """
 
     def __init__(self, model: NeuralProcess, task: Task, per: Per, points: Points, chunk: int) -> None:
         if task.y_target is None:
-            raise ValueError("the task has no y_target, so it has no likelihood; pass y_target")
+            raise ValueError("the task has no y_target and therefore no likelihood; pass y_target")
         self.model, self.task, self.per, self.chunk = model, task, per, chunk
         self.y = torch.where(task.mask_target.unsqueeze(-1), task.y_target, 0)
         known, mask = ~torch.isnan(self.y), point_mask(task, points)
@@ -50,17 +51,17 @@ class RunningBatch:
         names = set(model.noise_shapes(task.num_tasks, 1, 1, 1, shared=True))
         self.random, self.local, self.shares_draws = bool(names), "local" in names, bool(names - {"local"})
         self.latent = "global" in names
-        # A z_G is proposed for what its draws are used for together: a whole task, or a target that has its own draws.
+        # z_G has a proposal for a whole task, or for a target with draws of its own.
         self.proposes_global = self.latent and (per == "task" or task.num_targets == 1)
 
     @property
     def proposes(self) -> bool:
-        """Whether the model has a posterior to draw a latent from; given all outputs it does not suit one of them."""
+        """Whether the model has a posterior to draw a latent from; it reads all outputs and does not suit one alone."""
         local = self.local and type(self.model).local_latent is not NeuralProcess.local_latent
         return self.per != "output" and (self.latent or local)
 
     def one_target_each(self) -> list[RunningBatch]:
-        """Make each counted target a task of its own, in the same order, so that it has its own q(z_G | C, y_t).
+        """Make each counted target a task of its own, in the same order, with its own q(z_G | C, y_t).
 
         Contexts are views, repeated for as many targets as an encoder reads at once.
         """
@@ -128,7 +129,7 @@ class RunningBatch:
     def _weigh(
         self, summary: Any, noise: dict[str, Tensor], some: slice, num_global: int, num_local: int
     ) -> Tensor:
-        """ln Σ_s p(y_t | z_G, z_t) p(z_t)/q(z_t) of some targets, [K, B, T], with an axis of outputs if asked."""
+        """ln Σ_s p(y_t | z_G, z_t) p(z_t)/q(z_t) of some targets, [K, B, T]; per output [K, B, T, D]."""
         x, y = self.task.x_target[:, some], self.y[:, some]
         log_weight: Tensor | None = None
         if self.local:
@@ -159,7 +160,7 @@ class RunningBatch:
         return self._read(self.total - math.log(self.count))
 
     def mean_log(self) -> Tensor:
-        """1/K Σ ln w, [N], divided likewise: a lower bound on average, whatever the number of draws."""
+        """1/K Σ ln w, [N], divided as `values`: a lower bound on average, whatever the number of draws."""
         return self._read(self.logs / self.count)
 
     def ess(self) -> Tensor:

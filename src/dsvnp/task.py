@@ -1,8 +1,8 @@
-"""Task: what every model eats, a batch of functions seen at some points and asked about at others.
+"""Task: the input of every model, a batch of functions observed at some points and to be predicted at others.
 
-Axes: B tasks, C context slots, T target slots. The context is what a model may look at; the target set holds
-*all* points of a task, the context's among them, flagged `in_context` (PROTOCOLS: q(z_G) encodes T once).
-Slots are fixed and masked, so that tasks of one batch may have contexts of different sizes.
+Axes: B tasks, C context slots, T target slots. A model may read the context; the target set holds *all*
+points of a task, the context's among them, flagged `in_context` (PROTOCOLS: q(z_G) encodes T once). Slots are fixed
+and masked: the tasks of one batch may have contexts of different sizes.
 
 A NaN in y is a missing value: it adds nothing to a likelihood and enters an encoder as zero, the mean of a
 standardised output. Class labels are integers of shape [B, T, 1].
@@ -28,7 +28,7 @@ class Task:
         mask_context: True where a context slot is filled, [B, C].
         mask_target: True where a target slot is filled, [B, T].
         y_target: outputs of the targets, [B, T, dim_y], or None where they are not known.
-        in_context: True where a target is also a context point, [B, T]; None says that the target
+        in_context: True where a target is also a context point, [B, T]; None if the target
             set holds no context point.
     """
 
@@ -51,7 +51,7 @@ class Task:
         if self.x_context.shape[-1] != self.x_target.shape[-1]:
             raise ValueError(
                 f"x_context has {self.x_context.shape[-1]} features but x_target has "
-                f"{self.x_target.shape[-1]}; both must be made of the same inputs"
+                f"{self.x_target.shape[-1]}; pass the same features on both sides"
             )
         flags = self.in_context
         if flags is not None and (flags.shape != self.mask_target.shape or flags.dtype != torch.bool):
@@ -118,11 +118,11 @@ class Task:
         return self.x_target.shape[1]
 
     def joined(self) -> Task:
-        """Return the task with its context among the targets, which is what an objective is about."""
+        """Return the task with its context among the targets, as an objective needs it."""
         if self.in_context is not None:
             return self
         if self.y_target is None:
-            raise ValueError("the task has no y_target, so nothing can be learned from it; pass y_target")
+            raise ValueError("the task has no y_target and cannot be learned from; pass y_target")
         empty = torch.zeros_like(self.mask_target)
         return replace(
             self,
@@ -143,7 +143,7 @@ class Task:
         return self.y_target, self.in_context
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the fields that are there as a dictionary, so that `Task(**task.tensors())` is the task."""
+        """Return the fields that are not None as a dictionary; `Task(**task.tensors())` is the same task."""
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Task:
@@ -155,7 +155,7 @@ class Task:
         return Task(**moved)
 
     def check(self) -> None:
-        """Refuse values that would turn into nonsense later: non-finite x, infinite y, misplaced flags."""
+        """Refuse values that would spoil results later: non-finite x, infinite y, misplaced flags."""
         for name in ("x_context", "x_target"):
             value = getattr(self, name)
             if not torch.isfinite(value).all():
@@ -185,7 +185,7 @@ class Task:
 
 
 def _check_set(role: str, x: Tensor, y: Tensor | None, mask: Tensor) -> None:
-    """Check the shapes of one side of a task; static, so that it costs nothing inside a compiled step."""
+    """Check the shapes of one side of a task; static, at no cost inside a compiled step."""
     if x.ndim != 3:
         raise ValueError(
             f"x_{role} must be [tasks, points, features], got {x.ndim} axes {tuple(x.shape)}; "

@@ -42,12 +42,12 @@ def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
     ("words", "message"),
     [
         (["reproduce", "curvs"], "Did you mean 'curves'?"),
-        (["reproduce", "everything"], "ablations, all."),
+        (["reproduce", "everything"], "ambiguity, all."),
         (["reproduce", "curves", "--models", "dsvpn"], "Did you mean 'dsvnp'?"),
         (["reproduce", "curves", "--preset", "fast"], "unknown preset 'fast'"),
         (["reproduce", "curves", "--domain", "mnist"], "curves has no setting domain"),
         (["reproduce", "all", "--domain", "mnist"], "belong to one experiment"),
-        (["report", "nowhere"], "got nowhere, which is none"),
+        (["report", "nowhere"], "got nowhere, which is not a folder"),
         (["reproduce", "curves", "--set", "paper.num_stesp=3"], "Did you mean 'paper.num_steps'?"),
         (["reproduce", "toy", "--set", "preset=paper"], "choose it with --preset"),
         (["reproduce", "multioutput", "--set", 'strong={"membres": 4}'], "Did you mean 'strong.members'?"),
@@ -125,11 +125,8 @@ def test_python_m_dsvnp_is_the_command():
 
 def test_all_runs_what_needs_no_data_and_ends_with_the_report(tmp_path, monkeypatch):
     monkeypatch.delenv("DSVNP_DATA", raising=False)
-    for name in set(EXPERIMENTS) - {
-        "toy",
-        "multioutput",
-    }:  # one that needs no data and one that does are enough
-        monkeypatch.delitem(EXPERIMENTS.classes, name)
+    few = ("toy", "multioutput")  # one that needs no data and one that does are enough
+    monkeypatch.setattr(EXPERIMENTS, "classes", {name: EXPERIMENTS.classes[name] for name in few})
     words = [
         "reproduce",
         "all",

@@ -62,8 +62,11 @@ CURVES = {
 
 @pytest.mark.parametrize("name", CURVES)
 def test_the_defaults_are_the_papers_networks_for_curves(name):
-    assert sum(p.numel() for p in make_model(name, Architecture(1, 1)).parameters()) == CURVES[name]
-    assert Architecture(1, 1).dim_latx == 32
+    assert sum(p.numel() for p in make_model(name, Architecture.paper()).parameters()) == CURVES[name]
+    assert Architecture.paper().dim_latx == 32
+    assert Architecture.paper(2, 3, dim_lat=7) == Architecture(
+        2, 3, encoder=(32, 32), dim_lat=7, decoder=(128,)
+    )
 
 
 MULTI = Architecture(
@@ -339,7 +342,7 @@ def test_an_architecture_goes_through_json_and_back():
         ({"self_attention": -1}, "self_attention must not be negative, got -1; 0 is none"),
         (
             {"self_attention": 1, "attend_self": False},
-            "which self-attention would pass on through other points; got self_attention=1, use 0 or attend_self=True",
+            "self-attention would pass it on through others; got self_attention=1, use 0 or attend_self=True",
         ),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"dropout": -0.1}, "dropout must be at least 0 and below 1, got -0.1"),

@@ -126,3 +126,16 @@ def test_after_a_short_training_the_local_latent_says_what_a_gaussian_head_canno
             draws = model.draws(task, noise)
         scores[name] = (importance_weighted(draws) / draws.counted.sum(-1)).mean().item()
     assert scores["dsvtnp"] > scores["tnp"] + 1  # a diagonal Gaussian of ± 1 has −2.84
+
+
+def test_the_local_posterior_given_a_prior_draw_of_z_global_is_the_one_of_training():
+    model, task = both()[1], some_task()
+    with torch.no_grad():
+        drawn = model.draws(task, {})  # z_G at its posterior's mean
+        summary = model.summarise(task, {})._replace(z=drawn.z_global[:, :, None])
+        q, p = model.local_latent(summary, task.x_target, task.y_target)
+    outside = ~task.in_context
+    for found, expected in ((q, drawn.q_local), (p, drawn.p_local)):
+        torch.testing.assert_close(found.mean[:, outside], expected.mean[:, outside])
+        torch.testing.assert_close(found.scale[:, outside], expected.scale[:, outside])
+    assert not torch.allclose(q.mean, p.mean)

@@ -46,7 +46,7 @@ def refuses(monkeypatch):
 
 @pytest.mark.parametrize("count", ["num_global", "num_local"])
 def test_no_draws_are_refused(refuses, count):
-    message = f"{count} must be at least 1, got 0; one draw is the least"
+    message = f"{count} must be at least 1, got 0; raise it"
     refuses(REGRESSION, points(REGRESSION), message, **{count: 0})
 
 
@@ -147,7 +147,7 @@ def test_a_context_flag_on_an_empty_slot_is_refused(refuses):
 def test_an_objective_without_y_target_is_refused(refuses, flagged):
     task = replace(points(REGRESSION), y_target=None)
     task = task if flagged else replace(task, in_context=None)
-    message = "the task has no y_target, so nothing can be learned from it; pass y_target"
+    message = "the task has no y_target and cannot be learned from; pass y_target"
     refuses(REGRESSION, task, message, ("objective",))
 
 

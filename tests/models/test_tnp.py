@@ -132,7 +132,7 @@ def test_predictions_and_training_equal_a_loop_over_points(equivariant, score_co
 
 def test_the_defaults_have_the_fields_size():
     """Embedder, six layers and head as TNP-D of the field; in addition a flag for y and a last norm."""
-    model = make_model("tnp", Architecture(1, 1))
+    model = make_model("tnp", Architecture(1, 1, decoder=(128,)))
     layer = 3 * 64 * 64 + 3 * 64 + 64 * 64 + 64 + 2 * 64 * 128 + 128 + 64 + 4 * 64
     field = (2 * 64 + 64 + 3 * (64 * 64 + 64)) + 6 * layer + (64 * 128 + 128 + 128 * 2 + 2)
     assert field == 222_082

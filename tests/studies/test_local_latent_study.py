@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from dsvnp import Architecture
+from dsvnp import Architecture, log_likelihood, make_model
 from dsvnp.objectives import Objective
 from studies import local_latent
 from studies.sensors import Sensors
@@ -43,6 +43,17 @@ def test_a_trial_writes_one_line_per_seed(problem, name, tmp_path, monkeypatch):
         (recipe, seed) for recipe in ("np", "local-ladder-2-late-iw") for seed in (0, 1)
     ]
     assert all(abs(line[name]) < 20 for line in lines)
+
+
+def test_the_written_likelihood_is_the_estimate_and_not_a_term_of_the_bound(monkeypatch):
+    torch.manual_seed(0)
+    problem = local_latent.PROBLEMS["shared-noise-2"]
+    model = make_model("dsvnp", Architecture(1, 2, encoder=(8,), dim_lat=4, decoder=(8,)))
+    monkeypatch.setattr(local_latent, "MAX_DRAWS", 64)
+    found = dict(local_latent.measure(model, "shared-noise-2", "cpu", 4))
+    tasks = [known.task for known in problem.tasks(4, torch.Generator().manual_seed(77))]
+    assert found["log_likelihood"] == log_likelihood(model, tasks, max_draws=64).mean
+    assert found["reconstruction"] != found["log_likelihood"]
 
 
 def test_sensors_put_filled_readings_first_and_flag_them_alone():

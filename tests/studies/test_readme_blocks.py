@@ -9,10 +9,9 @@ from made_runs import row, write_run
 from dsvnp.paper.report.contents import Report
 from dsvnp.paper.report.markdown import markdown_page
 from dsvnp.paper.report.page import write_report
-from studies.readme_blocks import BLOCK, main, rebuilt
+from studies.readme_blocks import BLOCK, PAGES, main, rebuilt
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = "# A title\n\n<!-- dsvnp report results: {} -->\nold\n<!-- end -->\nafter\n"
 
 
@@ -51,10 +50,6 @@ def test_a_line_a_quantity_and_a_column_a_model_with_the_papers_in_brackets(resu
         "| … wider networks ↓ | – | – | −1.300 (−0.97) | 1 |",
         "| Water Quality: MSE, unit variance ↓ | 0.900 | – | – | 1 |",
     ]
-
-
-def test_a_picture_is_linked_from_beside_the_readme(results):
-    assert "](results/curves/functions-wide.svg)" in block(results, "functions")
 
 
 def test_speed_comes_from_the_benchmark(results):
@@ -97,31 +92,29 @@ def test_an_unknown_block_is_named(results):
         rebuilt(BLOCKS.format("sped"), Report.find(results))
 
 
-def test_the_script_rebuilds_a_readme_and_the_report_leaves_it_alone(results, monkeypatch):
-    readme = results.parent / "README.md"
+def test_the_script_rebuilds_the_pages_of_a_clone_and_the_report_leaves_them_alone(results, monkeypatch):
+    root = results.parent
+    readme, page = root / "README.md", root / "docs" / "training.md"
+    page.parent.mkdir()
     readme.write_text(BLOCKS.format("results"), encoding="utf-8")
+    page.write_text(BLOCKS.format("speed"), encoding="utf-8")
     assert all(path.parent == results for path in write_report(results))
     assert readme.read_text(encoding="utf-8") == BLOCKS.format("results")
-    monkeypatch.setattr("sys.argv", ["readme_blocks", "--readme", str(readme), "--results", str(results)])
+    monkeypatch.setattr("sys.argv", ["readme_blocks", "--root", str(root)])
     main()
     assert "| Curves, interpolation: NLL ↓ |" in readme.read_text(encoding="utf-8")
-
-
-def test_a_readme_without_blocks_is_refused(results, monkeypatch):
-    readme = results.parent / "README.md"
-    readme.write_text("nothing to fill in", encoding="utf-8")
-    monkeypatch.setattr("sys.argv", ["readme_blocks", "--readme", str(readme), "--results", str(results)])
-    with pytest.raises(SystemExit):
-        main()
+    assert "old" not in page.read_text(encoding="utf-8")
 
 
 REMEDY = "run `dsvnp report results` and `python -m studies.readme_blocks`, and commit what they write"
 
 
-def test_our_readme_agrees_with_the_committed_results():
-    text, count = rebuilt(README, Report.find(ROOT / "results"))
-    assert count >= 2
-    assert text == README, REMEDY
+@pytest.mark.parametrize("name", PAGES)
+def test_our_pages_agree_with_the_committed_results(name):
+    committed = (ROOT / name).read_text(encoding="utf-8")
+    text, count = rebuilt(committed, Report.find(ROOT / "results"))
+    assert count == 1
+    assert text == committed, REMEDY
 
 
 def test_the_committed_report_agrees_with_the_committed_results():

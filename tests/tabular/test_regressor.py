@@ -21,8 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dsvnp import MODELS, NPRegressor
-from dsvnp.tabular import drawing
-from dsvnp.tabular.ensemble import fixed_noise
+from dsvnp.tabular.ensemble import Draws
 from dsvnp.training import Fleet
 
 
@@ -65,7 +64,7 @@ def test_a_large_table_is_answered_in_parts(monkeypatch):
     X, Y = table(rows=30)
     fitted = regressor(2)
     whole = fitted.predict(X), fitted.log_prob(X, Y)
-    monkeypatch.setattr("dsvnp.tabular.base.CHUNK", 7)
+    monkeypatch.setattr("dsvnp.tabular.distribution.CHUNK", 7)
     np.testing.assert_allclose(fitted.predict(X), whole[0], rtol=1e-12)
     np.testing.assert_allclose(fitted.log_prob(X, Y), whole[1], rtol=1e-12)
 
@@ -83,7 +82,9 @@ def test_the_prediction_is_the_mixture_of_all_replicas():
     X, Y = table(rows=6)
     fitted = regressor(2)
     parts = [
-        replica.predict(fitted.context_, torch.from_numpy(X), (fitted.n_draws // 2, 2), fitted.noise_seed_)
+        replica.predict(
+            fitted.context_, torch.from_numpy(X), Draws(fitted.n_draws // 2, 2, fitted.noise_seed_)
+        )
         for replica in fitted.ensemble_.replicas
     ]
     loc, scale = (np.concatenate([getattr(p, n)[:, :, 0].numpy() for p in parts]) for n in ("loc", "scale"))
@@ -118,18 +119,25 @@ def test_covariance_is_that_of_functions_with_the_variance_on_its_diagonal():
     assert np.abs(cov[~np.eye(12, dtype=bool)]).max() > 0
 
 
-def test_what_is_a_rows_own_makes_no_covariance(monkeypatch):
+def test_covariance_is_that_of_functions_without_noise():
     X, _ = table(rows=12)
+    fitted = regressor(1)
+    _, cov = fitted.predict(X, return_cov=True)
+    draws = fitted.sample_y(X, 1500, noise=False)
+    off = ~np.eye(12, dtype=bool)
+    assert np.corrcoef(np.cov(draws)[off], cov[off])[0, 1] > 0.9
 
-    def off_diagonal(scale):
-        def scaled(*args, **settings):
-            noise = fixed_noise(*args, **settings)
-            return {name: scale * value if name == "local" else value for name, value in noise.items()}
 
-        monkeypatch.setattr(drawing, "fixed_noise", scaled)
-        return regressor(1).predict(X, return_cov=True)[1][~np.eye(12, dtype=bool)]
-
-    np.testing.assert_array_equal(off_diagonal(1), off_diagonal(100))
+def test_functions_without_noise_are_smooth_and_average_to_the_mean():
+    X, _ = table(rows=1)
+    X = X + np.linspace(-1, 1, 41)[:, None] * [1, 0, 0]
+    fitted = regressor(1)
+    mean, std = fitted.predict(X, return_std=True)
+    smooth, noisy = (fitted.sample_y(X, 200, random_state=1, noise=noise) for noise in (False, True))
+    np.testing.assert_allclose(smooth.mean(1), mean, atol=0.3 * std.max())
+    jumps = [np.abs(np.diff(draws, axis=0)).mean() for draws in (smooth, noisy)]
+    assert jumps[0] < 0.2 * jumps[1]
+    assert fitted.sample_y(X, 3, noise=False).std(1).min() > 0  # another function each
 
 
 def test_drawn_functions_have_the_mean_and_spread_of_the_prediction():
@@ -392,6 +400,7 @@ def test_few_rows_are_said_to_be_few():
         NPRegressor("cnp", **quick).fit(X[:9], y[:9])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "rows that were held out")
         NPRegressor("cnp", **quick).fit(X, y)
 
 

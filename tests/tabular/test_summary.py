@@ -21,13 +21,13 @@ def test_each_output_has_its_own_rmse_over_its_known_rows():
         ["price", "5.774e+04", "5.774e+04"],
         ["weight", "0.7906", "0.7906"],
     ]
-    assert as_text({"guess": found})[0] == ["", "nll", "coverage_50", "coverage_90"]
+    assert as_text({"guess": found})[0] == ["", "nll", "crps", "coverage_50", "coverage_90"]
 
 
 def test_one_output_shows_its_rmse_with_the_rest():
     summary = summarise({"guess": normal(torch.zeros(3, 1), torch.ones(1))}, torch.tensor([[1.0], [1], [2]]))
     assert summary["guess"]["rmse"] == pytest.approx(np.sqrt(2))
-    assert as_text(summary)[0] == ["", "nll", "rmse", "coverage_50", "coverage_90"]
+    assert as_text(summary)[0] == ["", "nll", "crps", "rmse", "coverage_50", "coverage_90"]
 
 
 def test_the_blind_guess_of_classes_is_called_what_it_is():

@@ -79,9 +79,13 @@ def test_a_compiled_step_equals_an_eager_one(how):
 
 
 @pytest.mark.parametrize("name", ["tnp", "dsvtnp"])
-@pytest.mark.parametrize("equivariant", [False, True], ids=["", "equivariant"])
-def test_a_compiled_and_captured_transformer_equals_an_eager_one(name, equivariant):
-    arch = replace(ARCH, transformer=replace(ARCH.transformer, equivariant=equivariant))
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"equivariant": True}, {"equivariant": True, "rotary": 20.0}],
+    ids=["", "equivariant", "rotary"],
+)
+def test_a_compiled_and_captured_transformer_equals_an_eager_one(name, how):
+    arch = replace(ARCH, transformer=replace(ARCH.transformer, **how))
     eager = run_steps(on_cuda(name, arch=arch, **EAGER), 20)
     other = run_steps(on_cuda(name, arch=arch, **BOTH), 20)
     assert distance(other.state, eager.state) < 1e-9

@@ -37,11 +37,21 @@ def reproduce(
     datasets: Annotated[
         str | None, typer.Option(help="Some data sets only, with commas (multioutput, ablations).")
     ] = None,
-    domain: Annotated[str | None, typer.Option(help="mnist or cifar10 (images).")] = None,
+    domain: Annotated[str | None, typer.Option(help="mnist or cifar10 (images, completion).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Insist on an earlier run to continue.")] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for another process that uses the folder.")
     ] = False,
+    measure_only: Annotated[
+        bool,
+        typer.Option(
+            "--measure-only", help="Measure kept weights again, without training (curves, cartpole)."
+        ),
+    ] = False,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Run whose weights to measure; --out or results/EXPERIMENT by default."),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,11 +71,12 @@ def reproduce(
     for name in names or ():
         lookup(name, MODELS, "model")
     folder = out or Path("runs") / "-".join(filter(None, [experiment, domain, preset]))
-    place = Workplace(folder, pick_device(device), Console(), data_dir, wait)
+    kept = _weights_folder(experiment, folder, measure_only, weights)
+    place = Workplace(folder, pick_device(device), Console(), data_dir, wait, kept)
     own = {"datasets": tuple(datasets.split(",")) if datasets else None, "domain": domain}
-    if experiment == ALL and (set_ or any(own.values())):
+    if experiment == ALL and (set_ or measure_only or any(own.values())):
         raise ValueError(
-            "--datasets, --domain and --set belong to one experiment; leave them out, or name it"
+            "--datasets, --domain, --measure-only and --set belong to one experiment; leave them out, or name it"
         )
     # Networks this small gain nothing by a second thread, which stalls them on a busy machine.
     with Cluster.joined(), one_thread() if place.device.type == "cpu" else nullcontext():
@@ -75,6 +86,21 @@ def reproduce(
             given = {**own, "models": names, "num_seeds": seeds}
             changes = {**{n: v for n, v in given.items() if v is not None}, **changes_of(set_ or [])}
             _reproduce_one(experiment, preset, place, resume, own, changes)
+
+
+def _weights_folder(experiment: str, out: Path, measure_only: bool, weights: Path | None) -> Path | None:
+    """The run whose weights are measured: the one named, else the first of two usual places that has some."""
+    if not measure_only:
+        if weights is not None:
+            raise ValueError("--weights names what --measure-only measures; pass both, or neither")
+        return None
+    places = [weights] if weights is not None else [out, Path("results") / experiment]
+    for place in places:
+        if any((place / "weights").glob("*.safetensors")):
+            return place
+    raise ValueError(
+        f"no weights in {' or '.join(str(place / 'weights') for place in places)}; name a run by --weights"
+    )
 
 
 def _reproduce_one(

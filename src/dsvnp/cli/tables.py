@@ -15,23 +15,24 @@ from rich.console import Console
 from rich.table import Table
 
 from dsvnp.cli.options import Device
-from dsvnp.models import MODELS
-from dsvnp.naming import lookup, unknown
-from dsvnp.tabular import NPClassifier, NPRegressor
-from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.columns import Array, Columns, Encoding, texts_of
-from dsvnp.tabular.plots import calibration_plot
-from dsvnp.tabular.saving import PLOT, load, may_hold
-from dsvnp.tabular.summary import Summary, as_text, calibration_of, errors_as_text, summarise
-from dsvnp.tabular.table_files import check_suffix, check_texts, read_table, write_table
-from dsvnp.tabular.targets import (
+from dsvnp.cli.targets import (
     hint_of_classes,
+    known_outputs,
     left_out,
     outputs_of,
     prediction_names,
     texts_for,
     understood,
 )
+from dsvnp.models import MODELS
+from dsvnp.naming import lookup, unknown
+from dsvnp.tabular import NPClassifier, NPRegressor
+from dsvnp.tabular.base import BaseNP
+from dsvnp.tabular.columns import Array, Columns, Encoding, texts_of
+from dsvnp.tabular.distribution import ends_of
+from dsvnp.tabular.saving import PLOT, may_hold
+from dsvnp.tabular.summary import Summary, as_text, calibration_plot, errors_as_text
+from dsvnp.tabular.table_files import check_suffix, check_texts, read_table, write_table
 
 TASKS = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
 
@@ -108,11 +109,11 @@ def predict(
     """Predict the rows of a table: mean, spread and interval, or label and probabilities."""
     check_suffix(out)
     _spare_the_table(out, table, "--out")
-    estimator = load(model, device)
+    estimator = BaseNP.load(model, device)
     with _spoken_warnings():
         rows = _inputs(estimator, read_table(table, texts_for(estimator)), table)
         rows, keep = _without_missing(rows, estimator.encoding_, drop_missing, table)
-        columns = [*_predictions(estimator, rows, coverage), estimator.ood_score(rows)]
+        columns = _predictions(estimator, rows, coverage)
     names = prediction_names(estimator.target_names_, getattr(estimator, "classes_", None))
     write_table(out, names, [_in_place(values, keep) for values in columns])
     _say_dropped(keep, drop_missing)
@@ -120,15 +121,20 @@ def predict(
 
 
 def _predictions(estimator: BaseNP, rows: Columns, coverage: float) -> list[Array]:
-    """Mean, spread and interval of each target, or label and probabilities, as `prediction_names` calls them."""
-    if isinstance(estimator, NPRegressor):
-        mean, std = estimator.predict(rows, return_std=True)
-        low, high = estimator.predict_interval(rows, coverage)
-        stacked = np.stack([mean, std, low, high], -1)
-        return list(stacked.reshape(len(rows), -1).T)
-    assert isinstance(estimator, NPClassifier)
-    probs = estimator.predict_proba(rows)
-    return [estimator.classes_[probs.argmax(1)], *probs.T]
+    """Mean, spread and interval of each target, or label and probabilities, and how strange rows are, in one pass.
+
+    The columns are in the order of `prediction_names`.
+    """
+    interval = ends_of(coverage)
+    found = estimator.predict_dist(rows)
+    if isinstance(estimator, NPClassifier):
+        probs, strangeness = found.reduce(lambda p, _: p.mean[0], found.strangeness)
+        return [estimator.classes_[probs.argmax(1)], *probs.T, strangeness]
+    mean, std, ends, strangeness = found.reduce(
+        lambda p, _: p.mean[0], lambda p, _: p.stddev[0], interval, found.strangeness
+    )
+    stacked = np.concatenate([mean[..., None], std[..., None], ends], -1)  # [rows, targets, 4]
+    return [*stacked.reshape(len(rows), -1).T, strangeness]
 
 
 def _in_place(values: Array, keep: Array) -> Array:
@@ -148,7 +154,7 @@ def evaluate(
     """Measure a model on a table whose targets are known, beside a mean predictor and ridge."""
     if plot is not None:
         _check_plot(plot, table)
-    estimator = load(model, device)
+    estimator = BaseNP.load(model, device)
     with _spoken_warnings():
         rows = read_table(table, texts_for(estimator))
         targets = list(estimator.target_names_)
@@ -156,22 +162,19 @@ def evaluate(
         inputs = _inputs(estimator, rows, table)
         inputs, keep = _without_missing(inputs, estimator.encoding_, drop_missing, table)
         outputs = outputs_of(rows.rows(keep), targets, type(estimator), table, learn=False)
-        x, y = estimator._read_pair(inputs, outputs, reset=False)
-    if not len(x):
-        raise ValueError(f"{table}: {', '.join(targets)} is known in no row; there is nothing to measure by")
+        known = known_outputs(outputs)
+        if not known:
+            raise ValueError(
+                f"{table}: {', '.join(targets)} is known in no row; there is nothing to measure by"
+            )
+        found = estimator.evaluate(inputs, outputs)
     _say_dropped(keep, drop_missing)
     typer.echo(left_out(outputs, targets))
-    ensemble, y = estimator.ensemble_, y.to(estimator.ensemble_.device)
-    predictive = ensemble.predict(estimator.context_, x, estimator.n_draws, estimator.noise_seed_)
-    _show(
-        summarise({"neural process": predictive, **ensemble.baselines(x)}, y),
-        f"{len(x)} rows of {table.name}",
-        targets,
-    )
+    _show(found.summary, f"{known} rows of {table.name}", targets)
     if plot is not None:
         temporary = plot.with_name(f".writing-{plot.name}")
         plot.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(calibration_plot(calibration_of(predictive, y).cpu(), table.name))
+        temporary.write_bytes(calibration_plot(found.calibration, table.name))
         os.replace(temporary, plot)
         Console().print(f"A calibration plot is in [bold]{plot}[/bold].")
 

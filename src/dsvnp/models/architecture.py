@@ -20,12 +20,15 @@ from dsvnp.likelihoods import (
 )
 from dsvnp.models.transformer import Transformer
 from dsvnp.naming import lookup, unknown
-from dsvnp.networks import MLP, VGG, VGG19, LeNet
+from dsvnp.networks import MLP, VGG, VGG19, Fourier, LeNet
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes and choices of a model; the defaults are the paper's for one-dimensional curves.
+    """Sizes and choices of a model; the defaults are sizes that we recommend for functions of a few inputs.
+
+    `Architecture.paper` has the sizes that the paper gives for its curves, which are small: they need hundreds of
+    thousands of steps.
 
     Attributes:
         dim_x: number of inputs; for images the number of pixels, channels × height × width.
@@ -33,10 +36,11 @@ class Architecture:
         likelihood: "gaussian" (learned σ), "mixture" (of Gaussians, shared by all outputs), "low-rank" (a Gaussian over
             all outputs), "squared-error", "categorical", or "number-or-class" (with `dim_y` classes).
         num_components: components of a "mixture".
-        background: weight of a wide component that bounds what an outlier costs under a "mixture"; 0 for none.
+        background: weight of a wide component that bounds the loss of an outlier under a "mixture"; 0 for none.
         rank: columns of the covariance factor of a "low-rank" Gaussian.
-        embed_x: "none", "mlp", "lenet" or "vgg": how inputs are embedded before anything else.
+        embed_x: "none", "mlp", "fourier", "lenet" or "vgg": how inputs are embedded before anything else.
         embed_x_hidden: hidden sizes of an "mlp" embedding.
+        num_waves: waves of a "fourier" embedding, each twice as fast as the one before.
         image: channels, height, width of an image embedding.
         vgg: output channels of a "vgg" embedding's convolutions, and "M" for a max pooling.
         dim_latx: size of the embedded x.
@@ -48,28 +52,31 @@ class Architecture:
         local_hidden: hidden sizes of the local prior and posterior; None is one layer of dim_lat, the paper's.
         local_start: "random", or "silent": the decoder's weights on z_* start at zero, and DSVNP starts as an NP.
         local_detach: stop gradients where the local prior and posterior read z_G and the embeddings. KL_L then cannot
-            push z_G to the point where it says nothing.
+            make z_G collapse.
         local_posterior: "free" for a network of its own (Eq. 12), or "ladder" for one that corrects the prior, see
             `LadderPosterior`.
         aggregator: name of the permutation-invariant mean over the context.
         num_heads: heads of AttnNP's cross-attention; 1 is plain dot-product attention.
         self_attention: layers of self-attention among the context before AttnNP's cross-attention (Sec. 2.2).
         attend_self: whether, in training, a context point of AttnNP attends to itself as well, as in the code that the
-            paper follows. Its own label is then among what it reads; a target's never is. In prediction every target
-            sees all of the context.
+            paper follows. It then reads its own label; a target never does. In prediction every target sees all of the
+            context.
         latent_hidden: hidden sizes between the aggregated representation and the parameters of z_G; none is App. E's.
+        deterministic_path: summarise the context a second time without a latent, next to z_G in NP, see
+            `DeterministicPath`. CNP then has two such paths, as in the code that the field's tables come from. AttnNP
+            has its attention for that; other models have no such path.
         latent_scale: "bounded" or "exp", see `GaussianHead`.
         sigma_floor: smallest observation σ of a Gaussian likelihood; 0 for none.
         sigma_form: "softplus" or "exp", how a Gaussian likelihood makes σ of the decoder's output.
         dropout: rate in the encoder of MC-Dropout; no other model has any.
         separate_encoders: give p(z_G) an encoder and head of its own instead of q(z_G)'s.
         posterior: "target" for q(z_G | T), or "context" for the reading under Eq. 15, q(z_G | C).
-        score_context: whether the objective is about the context's points as well; None is each model's own way, which
-            is no for CNP and the transformers and yes for all others. No suits contexts that are chosen for a target.
+        score_context: whether the objective scores the context's points as well; None is the model's own choice: False
+            for CNP and the transformers, True for all others. False suits contexts that are chosen for a target.
         transformer: sizes of the transformer of TNP and DSVTNP, whose head has the hidden sizes of `decoder`.
         cells: sizes of TabTNP's layers among the cells of a table, before those among its rows (`transformer`).
-        coded_x: whether the second half of x says of each value of the first half what it is, as TabTNP reads tables:
-            0 observed, 1 missing, −1 in a column that is not used.
+        coded_x: whether the second half of x holds a code for each value of the first half, as TabTNP reads tables and
+            CurvePrior writes curves: 0 observed, 1 missing, −1 in a column that is not used.
     """
 
     dim_x: int
@@ -77,13 +84,14 @@ class Architecture:
     likelihood: str = "gaussian"
     embed_x: str = "none"
     embed_x_hidden: tuple[int, ...] = ()
+    num_waves: int = 8
     image: tuple[int, int, int] | None = None
     vgg: tuple[int | str, ...] = VGG19
     dim_latx: int = 32
     dim_laty: int | None = None
-    encoder: tuple[int, ...] = (32, 32)
+    encoder: tuple[int, ...] = (128, 128)
     dim_lat: int = 128
-    decoder: tuple[int, ...] = (128,)
+    decoder: tuple[int, ...] = (128, 128, 128)
     dim_local: int | None = None
     local_hidden: tuple[int, ...] | None = None
     local_start: str = "random"
@@ -107,9 +115,10 @@ class Architecture:
     transformer: Transformer = field(default_factory=Transformer)
     cells: Transformer = field(default_factory=lambda: Transformer(num_layers=2))
     coded_x: bool = False
+    deterministic_path: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank"):
+        for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank", "num_waves"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.dim_laty is not None and self.dim_laty < 1:
@@ -118,8 +127,8 @@ class Architecture:
             raise ValueError(f"self_attention must not be negative, got {self.self_attention}; 0 is none")
         if self.self_attention and not self.attend_self:
             raise ValueError(
-                "attend_self=False keeps a point's own label from it, which self-attention would pass on through other "
-                f"points; got self_attention={self.self_attention}, use 0 or attend_self=True"
+                "attend_self=False hides a point's own label from it, but self-attention would pass it on through "
+                f"others; got self_attention={self.self_attention}, use 0 or attend_self=True"
             )
         for name in ("embed_x_hidden", "encoder", "latent_hidden", "decoder"):
             if any(size < 1 for size in getattr(self, name)):
@@ -134,6 +143,11 @@ class Architecture:
                 f"an image embedding needs image=(channels, height, width) whose product is "
                 f"dim_x={self.dim_x}, got {self.image}"
             )
+
+    @property
+    def dim_values(self) -> int:
+        """Number of values in x; the others are codes."""
+        return self.dim_x // 2 if self.coded_x else self.dim_x
 
     def _check_local(self) -> None:
         """Refuse choices of the local latent that do not exist."""
@@ -152,6 +166,12 @@ class Architecture:
     def local_size(self) -> int:
         """Size of each local latent, Z of z_*."""
         return self.dim_lat if self.dim_local is None else self.dim_local
+
+    @classmethod
+    def paper(cls, dim_x: int = 1, dim_y: int = 1, **changes: Any) -> Architecture:
+        """Make the architecture of the paper's curves (App. E): encoder [x, y] → 32 → 32 → 128, decoder 128 → y."""
+        sizes: dict[str, Any] = {"encoder": (32, 32), "dim_lat": 128, "decoder": (128,)}
+        return cls(dim_x, dim_y, **(sizes | changes))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:
@@ -192,6 +212,7 @@ def make_embedding(arch: Architecture, dim_out: int, dropout: float = 0.0) -> nn
     image = arch.image or (0, 0, 0)
     kinds: dict[str, Callable[[], nn.Module]] = {
         "mlp": lambda: MLP([arch.dim_x], arch.embed_x_hidden, dim_out, relu_out=True, dropout=dropout),
+        "fourier": lambda: Fourier(arch.dim_x, arch.dim_values, arch.num_waves, dim_out),
         "lenet": lambda: LeNet(image, dim_out, dropout=dropout),
         "vgg": lambda: VGG(image, dim_out, arch.vgg, dropout),
     }

@@ -20,7 +20,7 @@ from dsvnp.task import Task
 
 
 class _Summary(NamedTuple):
-    """What the context says: its embedded inputs, the values s_i, its mask, and draws of z_G."""
+    """Summary of the context: its embedded inputs, the values s_i, its mask, and draws of z_G."""
 
     x: Tensor
     values: Tensor
@@ -82,6 +82,6 @@ class AttnNP(NeuralProcess):
         return self.decoder(x, z_attn, summary.z)
 
     def _values(self, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        """s_i of each point, [B, N, H], after it has seen the others of the context if that is wanted."""
+        """s_i of each point, [B, N, H], after self-attention among the context if the architecture has it."""
         values: Tensor = self.value_encoder(x, y)
         return values if self.among_context is None else self.among_context.among(values, x, mask)[0]

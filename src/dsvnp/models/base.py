@@ -2,17 +2,17 @@
 
 A model file fills in four hooks:
 
-    noise_shapes   which random numbers it consumes
-    draws          the training side: latents from q, given all points of a task
-    summarise      the prediction side, part one: what the context says, once
+    noise_shapes   the random numbers it consumes
+    draws          for training: latents from q, given all points of a task
+    summarise      for prediction, part one: a summary of the context, once
     decode         part two: raw outputs for some targets, given that summary
 
-and, where each target has a latent of its own, a fifth that lets a likelihood be estimated by importance sampling:
+and, where each target has a latent of its own, a fifth for estimates of a likelihood by importance sampling:
 
     local_latent   posterior and prior of z_*, given a summary and the targets with their outputs
 
 Randomness is an argument. `noise` maps names to tensors: "global" [K, B, Z] and "local" [K, S, B, T, Z] are
-standard normal, "dropout.i" uniform. None draws it; an empty dictionary means none, latents at their means.
+standard normal, "dropout.i" uniform. None draws them; an empty dictionary puts latents at their means.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NeuralProcess(FunctionDraws):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    scores_context: ClassVar[bool] = True  # whether the objective is about the context's points as well
+    scores_context: ClassVar[bool] = True  # whether the objective scores the context's points as well
 
     def __init__(self, arch: Architecture, embedding: nn.Module | None = None) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class NeuralProcess(FunctionDraws):
         self.likelihood = make_likelihood(arch)
         self._build(embedding)
 
-    # --- what a model fills in ---
+    # --- hooks that a model fills in ---
 
     @abstractmethod
     def _build(self, embedding: nn.Module | None) -> None:
@@ -85,7 +85,7 @@ class NeuralProcess(FunctionDraws):
 
     @abstractmethod
     def summarise(self, task: Task, noise: Noise) -> Any:
-        """Say what the context tells of the task; reads neither x_target nor y_target.
+        """Summarise what the context shows of the task; reads neither x_target nor y_target.
 
         A context may hold no point at all: no slots, or none that is filled.
         """
@@ -122,12 +122,12 @@ class NeuralProcess(FunctionDraws):
             num_global: draws K of z_G.
             num_local: draws S of each z_*.
             noise: random numbers of `noise_shapes`; drawn if None.
-            validate: look at the values of the task first; a compiled step has done so before.
+            validate: check the values of the task first; a compiled step does so before it is captured.
         """
         task = task.joined()
         self.check(task, num_global, num_local, validate)
         if task.y_target is None:
-            raise ValueError("the task has no y_target, so nothing can be learned from it; pass y_target")
+            raise ValueError("the task has no y_target and cannot be learned from; pass y_target")
         noise = self.draw_noise(task, num_global, num_local) if noise is None else noise
         return Bound.of(self.draws(task, noise))
 
@@ -149,8 +149,8 @@ class NeuralProcess(FunctionDraws):
     ) -> Predictive:
         """The predictive distribution of the targets (Eq. 16, 17); `y_target` is never read.
 
-        Targets are decoded `chunk` at a time, so that a million of them need little more memory than the
-        arrays that are returned.
+        Targets are decoded `chunk` at a time: a million of them need little more memory than the arrays that are
+        returned.
 
         Args:
             task: context and targets.
@@ -160,14 +160,14 @@ class NeuralProcess(FunctionDraws):
                 A points axis of size 1 serves all targets with the same draw.
             deterministic: put each latent at its mean instead (Sec. 3.3); one component.
             autoregressive: make each of the K draws a function that the model sampled at the targets, block by block
-                (see `dsvnp.autoregression`), and predict from the context and that function. What the functions
-                disagree on is then `epistemic`, for models without latents too.
+                (see `dsvnp.autoregression`), and predict from the context and that function. The part of the
+                variance on which the functions differ is then `epistemic`, for models without latents too.
             block: number of targets that are sampled at once, if autoregressive.
             differentiable: keep the graph for gradients with respect to inputs, context and weights. Memory then grows
                 with the number of targets.
             generator: where noise is drawn from.
             chunk: number of targets, over all tasks, decoded at once; if autoregressive, of points encoded at once.
-            validate: look at the values of the task first.
+            validate: check the values of the task first.
         """
         task = replace(task, y_target=None)
         self.check(task, num_global, num_local, validate)
@@ -202,7 +202,7 @@ class NeuralProcess(FunctionDraws):
         """One pass over the context and, in chunks, over the targets; the model is in evaluation mode."""
 
         def draw(num_targets: int, local: bool) -> dict[str, Tensor]:
-            """Draw what all targets share (once), or what each of some targets has of its own."""
+            """Draw the noise that all targets share (once), or the noise of some single targets."""
             shapes = self.noise_shapes(task.num_tasks, num_targets, num_global, num_local, shared=True)
             wanted = {name: shape for name, shape in shapes.items() if (name == "local") is local}
             return draw_noise(wanted, task.x_target, generator)
@@ -245,21 +245,21 @@ class NeuralProcess(FunctionDraws):
         return Draws(log_likelihood, self.counted(task), q_local=q_local, p_local=p_local, z_local=z_local)
 
     def forward(self, task: Task, *args: Any, **kwargs: Any) -> Bound:
-        """The objective, so that `torch.func.functional_call` reaches it."""
+        """Return the objective; `torch.func.functional_call` calls a module's forward."""
         return self.objective(task, *args, **kwargs)
 
     def takes(self, dim_x: int) -> bool:
-        """Whether inputs with so many features can be read; most networks take exactly what they were made for."""
+        """Whether the model reads inputs with `dim_x` features; most networks take exactly `arch.dim_x`."""
         return dim_x == self.arch.dim_x
 
     @final
     def regions(self) -> list[nn.Module]:
-        """The parts of which a network has many alike: compiled once each, they serve all (`Settings.compile`)."""
+        """The repeated parts of a network, which share one compiled program (`Settings.compile`)."""
         return [part for part in self.modules() if getattr(part, "is_region", False)]
 
     @final
     def counted(self, task: Task) -> Tensor:
-        """Which target points the objective is about, [B, T]; needs no forward pass."""
+        """Which target points the objective scores, [B, T]; needs no forward pass."""
         own = self.arch.score_context
         if (self.scores_context if own is None else own) or task.in_context is None:
             return task.mask_target
@@ -281,10 +281,10 @@ class NeuralProcess(FunctionDraws):
 
     @final
     def check(self, task: Task, num_global: int = 1, num_local: int = 1, validate: bool = True) -> None:
-        """Refuse bad input before any computation; the values only if asked to."""
+        """Refuse bad input before any computation; check values only if `validate`."""
         for name, value in (("num_global", num_global), ("num_local", num_local)):
             if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}; one draw is the least")
+                raise ValueError(f"{name} must be at least 1, got {value}; raise it")
         if not self.takes(task.x_target.shape[-1]):
             raise ValueError(
                 f"x has {task.x_target.shape[-1]} features but the model was made for {self.arch.dim_x}; "

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dsvnp.aggregators import make_aggregator
 from dsvnp.models.base import NeuralProcess, Noise
-from dsvnp.models.parts import Embeddings, pair_encoder
+from dsvnp.models.parts import DeterministicPath, Embeddings, pair_encoder
 from dsvnp.networks import MLP, Shape
 from dsvnp.objectives import Draws
 from dsvnp.task import Task
@@ -23,13 +23,20 @@ class CNP(NeuralProcess):
 
     name = "cnp"
     summary = "conditional neural process: a deterministic mean of the embedded context, no latent variable"
-    scores_context = False  # in CNP alone the target set leaves the context out (Sec. 2, footnote)
+    scores_context = (
+        False  # of the paper's models only CNP leaves the context out of its target set (Sec. 2, footnote)
+    )
 
     def _build(self, embedding: nn.Module | None) -> None:
         self.embed = Embeddings(self.arch, self.likelihood.dim_encoded, embedding)
-        self.encoder = pair_encoder(self.arch, self.embed)
-        self.aggregate = make_aggregator(self.arch.aggregator, self.arch.dim_lat)
-        self.decoder = MLP([self.embed.dim_x, self.arch.dim_lat], self.arch.decoder, self.likelihood.dim_raw)
+        self.paths: nn.ModuleList | None = None
+        if self.arch.deterministic_path:
+            self.paths = nn.ModuleList(DeterministicPath(self.arch, self.embed) for _ in range(2))
+        else:
+            self.encoder = pair_encoder(self.arch, self.embed)
+            self.aggregate = make_aggregator(self.arch.aggregator, self.arch.dim_lat)
+        dims = [self.embed.dim_x, *[self.arch.dim_lat] * (2 if self.paths else 1)]
+        self.decoder = MLP(dims, self.arch.decoder, self.likelihood.dim_raw)
 
     def noise_shapes(
         self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
@@ -42,19 +49,23 @@ class CNP(NeuralProcess):
         y_target, in_context = task.all_points()
         x = self.embed.x(task.x_target)
         y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
-        r = self.aggregate(self.encoder(x, y), in_context)  # [B, H]
-        raw = self.decoder(x, r[:, None])[None, None]  # [1, 1, B, T, raw]
+        raw = self.decoder(x, *self._context(x, y, in_context))[None, None]  # [1, 1, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, y_target)
         return Draws(log_likelihood, self.counted(task))
 
-    def summarise(self, task: Task, noise: Noise) -> Tensor:
-        """r_C, [B, 1, H]."""
+    def summarise(self, task: Task, noise: Noise) -> tuple[Tensor, ...]:
+        """r_C, [B, 1, H], or what each of two deterministic paths makes of the context."""
         x = self.embed.x(task.x_context)
         y = self.embed.y(self.likelihood.encode(task.y_context, x.dtype))
-        r: Tensor = self.aggregate(self.encoder(x, y), task.mask_context)
-        return r[:, None]
+        return self._context(x, y, task.mask_context)
 
-    def decode(self, summary: Tensor, x_target: Tensor, noise: Noise) -> Tensor:
+    def decode(self, summary: tuple[Tensor, ...], x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs, one component."""
-        raw: Tensor = self.decoder(self.embed.x(x_target), summary)
+        raw: Tensor = self.decoder(self.embed.x(x_target), *summary)
         return raw[None, None]
+
+    def _context(self, x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        """What the points in `mask` say, each [B, 1, H]."""
+        if self.paths is not None:
+            return tuple(path(x, y, mask) for path in self.paths)
+        return (self.aggregate(self.encoder(x, y), mask).unsqueeze(-2),)

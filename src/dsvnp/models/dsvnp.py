@@ -4,7 +4,7 @@ q(z_G | C, T),  q(z_* | z_G, x_*, y_*)   (Eq. 11, 12)   in training
 p(z_G | C),     p(z_* | z_G, x_*)        (Eq. 16)       in prediction
 p(y_* | z_G, z_*, x_*)                   (Eq. 13)
 
-The architecture's `dim_local` and `local_…` say how z_* is inferred; their defaults are the paper's.
+The architecture's `dim_local` and `local_…` set how z_* is inferred; their defaults are the paper's.
 """
 
 from __future__ import annotations
@@ -74,9 +74,8 @@ class DSVNP(NeuralProcess):
     def decode(self, summary: Tensor, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs of each draw of z_G and, by ancestral sampling, of z_* (Eq. 17)."""
         x = self.embed.x(x_target)
-        read = (
-            self._read(summary, x) if self.training else (summary, x)
-        )  # a prediction has all of its gradients
+        # In prediction nothing is detached: a caller may ask for gradients.
+        read = self._read(summary, x) if self.training else (summary, x)
         z_local = self.local_prior(*read).unsqueeze(1).sample(noise.get("local"))
         return self.decoder(x, summary[:, None], z_local)
 
@@ -89,10 +88,10 @@ class DSVNP(NeuralProcess):
         return self._local(summary, x, y)
 
     def _local(self, z_task: Tensor, x: Tensor, y: Tensor) -> tuple[DiagonalGaussian, DiagonalGaussian]:
-        """Posterior and prior of z_* from what they read, each [K, B, T, Z]."""
+        """Posterior and prior of z_* from their inputs, each [K, B, T, Z]."""
         p_local = self.local_prior(*self._read(z_task, x))
         return self.local_posterior(*self._read(z_task, x, y), prior=p_local), p_local
 
     def _read(self, *inputs: Tensor) -> list[Tensor]:
-        """What the local networks read; without a gradient where the architecture says so."""
+        """Inputs of the local networks; without a gradient if the architecture has `local_detach`."""
         return [value.detach() if self.arch.local_detach else value for value in inputs]

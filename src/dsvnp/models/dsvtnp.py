@@ -89,9 +89,7 @@ class DSVTNP(NeuralProcess):
         q_global, p_global = self.z_global(features, y, task.mask_target, in_context)
         z_global = q_global.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         z_task = z_global[:, :, None]  # [K, B, 1, Z]
-        z_read, h_read = z_task.detach(), h.detach()
-        q_local = self.local_posterior(z_read, h_read, y)  # [K, B, T, L]
-        p_local = self.local_prior(z_read, h_read)
+        q_local, p_local = self._local(z_task.detach(), h.detach(), y)  # [K, B, T, L]
         z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, L]
         raw = self.decoder(h, z_task[:, None], z_local)  # [K, S, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, y_target)
@@ -106,6 +104,18 @@ class DSVTNP(NeuralProcess):
         members = members.detach() if self.training else members  # a prediction has all of its gradients
         p_global = self.z_global.prior(self._features(x, members, task.mask_context), y, task.mask_context)
         return _Summary(memory, p_global.unsqueeze(0).sample(noise.get("global"))[:, :, None])
+
+    def local_latent(
+        self, summary: _Summary, x_target: Tensor, y_target: Tensor
+    ) -> tuple[DiagonalGaussian, DiagonalGaussian]:
+        """q(z_* | z_G, h_*, y_*) and p(z_* | z_G, h_*) for each draw of z_G."""
+        h = self.backbone.targets(summary.memory, x_target)
+        y = self.backbone.embed.y(self.likelihood.encode(y_target, h.dtype))
+        return self._local(*((summary.z.detach(), h.detach()) if self.training else (summary.z, h)), y)
+
+    def _local(self, z_task: Tensor, h: Tensor, y: Tensor) -> tuple[DiagonalGaussian, DiagonalGaussian]:
+        """Posterior and prior of z_*, each [K, B, T, L]."""
+        return self.local_posterior(z_task, h, y), self.local_prior(z_task, h)
 
     def decode(self, summary: _Summary, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs of each draw of z_G and, by ancestral sampling, of z_* (Eq. 17)."""

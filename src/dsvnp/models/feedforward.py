@@ -1,4 +1,4 @@
-"""Networks of x alone, the paper's baselines: they learn one function and do not look at the context.
+"""Networks of x alone, the paper's baselines: they learn one function and do not read the context.
 
 x → dim_lat → y, with dropout of a given rate in the encoder
 """
@@ -50,7 +50,7 @@ class Feedforward(NeuralProcess):
         return Draws(self.likelihood.log_prob(raw, task.y_target), self.counted(task))
 
     def summarise(self, task: Task, noise: Noise) -> None:
-        """Nothing: the context is not read."""
+        """Return nothing: the context is not read."""
 
     def decode(self, summary: None, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs of each draw of the dropout masks, [K, 1, B, T, raw]."""

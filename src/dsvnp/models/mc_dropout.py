@@ -1,4 +1,4 @@
-"""MC-Dropout: a draw of dropout masks stands for a draw of the weights (Gal & Ghahramani, 2016)."""
+"""MC-Dropout: a draw of dropout masks represents a draw of the weights (Gal & Ghahramani, 2016)."""
 
 from __future__ import annotations
 

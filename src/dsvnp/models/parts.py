@@ -13,7 +13,7 @@ from dsvnp.networks import MLP, GaussianHead, full_precision
 
 
 class Embeddings(nn.Module):
-    """x → latx and y → laty where the experiment embeds them, and as they are where it does not."""
+    """x → latx and y → laty where the architecture embeds them; elsewhere they stay as they are."""
 
     def __init__(self, arch: Architecture, dim_encoded: int, embedding: nn.Module | None) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def pair_encoder(arch: Architecture, embed: Embeddings | Sizes) -> MLP:
 def global_head(arch: Architecture) -> nn.Module:
     """Make r → [μ, ln σ] of z_G: one linear step (App. E), or hidden layers before it.
 
-    The mean over a set depends on where its points happen to lie; layers behind it can undo that, a linear map cannot.
+    The mean over a set depends on where its points happen to lie; layers behind it can undo that (decision 5).
     """
     if not arch.latent_hidden:
         return GaussianHead(arch.dim_lat, arch.dim_lat, arch.latent_scale)
@@ -90,10 +90,28 @@ class GlobalLatent(nn.Module):
         return self.prior_head(self.aggregate(self.prior_encoder(x, y), mask))
 
 
+class DeterministicPath(nn.Module):
+    """r_C = MLP(⊕ h(x_i, y_i)), a summary of the context that is not random (Kim et al., 2019; Lee et al., 2020).
+
+    The layers behind the aggregator are as many and as wide as those of z_G, `latent_hidden`.
+    """
+
+    def __init__(self, arch: Architecture, embed: Embeddings) -> None:
+        super().__init__()
+        self.encoder = pair_encoder(arch, embed)
+        self.aggregate = make_aggregator(arch.aggregator, arch.dim_lat)
+        self.layers = MLP([arch.dim_lat], arch.latent_hidden, arch.dim_lat)
+
+    def forward(self, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        """r_C of the points in `mask`, [B, 1, H]."""
+        r: Tensor = self.layers(self.aggregate(self.encoder(x, y), mask))
+        return r.unsqueeze(-2)
+
+
 class LocalGaussian(nn.Module):
     """[inputs] → local_hidden → [μ, ln σ]: q(z_* | z_G, x_*, y_*) or p(z_* | z_G, x_*) (Eq. 12).
 
-    A posterior is handed the prior as well; this one has no use for it.
+    Callers pass the prior to every posterior; this one ignores it.
     """
 
     def __init__(self, arch: Architecture, dims_in: list[int]) -> None:
@@ -113,7 +131,7 @@ class LadderPosterior(nn.Module):
         1/σ_q² = 1/σ_p² + w²,   μ_q/σ_q² = μ_p/σ_p² + w u
 
     w starts at zero, which makes q = p exactly; u does not, which gives w a gradient. σ_q has no floor: q may be as
-    narrow as a narrow decoder asks for.
+    narrow as a decoder with little noise needs.
     """
 
     def __init__(self, arch: Architecture, dims_in: list[int]) -> None:

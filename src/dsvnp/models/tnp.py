@@ -51,7 +51,7 @@ class Backbone(nn.Module):
         dims = [self.embed.dim_y, self.num_flags]
         dims = dims if settings.equivariant else [self.embed.dim_x, *dims]
         self.embedder = MLP(dims, settings.embedder, settings.width)
-        self.trunk = Trunk(settings, arch.dim_x)
+        self.trunk = Trunk(settings, arch.dim_values)
 
     def tokens(self, x: Tensor, y: Tensor | None = None, in_context: Tensor | None = None) -> Tensor:
         """Make tokens [B, T, W] of embedded x [B, T, ...] and of y [B, T, ...] in the context; of x alone elsewhere."""

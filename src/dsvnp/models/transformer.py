@@ -4,7 +4,12 @@
 
 A token outside the context is read by nobody: what a layer knows of the context, its `Slots`, is computed once and
 serves any number of targets. With `equivariant` the scores come from products of tokens *and* differences of inputs
-(TE-TNP, Ashman et al., 2024), s ← s + MLP(s, g(x_i − x_j)), and tokens carry no input.
+(TE-TNP, Ashman et al., 2024), s ← s + MLP(s, g(x_i − x_j)), and tokens carry no input. With `rotary` pairs of features
+turn by angles ω·x (after Su et al., 2021), queries and keys as well as values, which a target turns back:
+
+    s_ij = q_i · R(x_j − x_i) k_j,   a_i = Σ_j softmax(s)_ij R(x_j − x_i) v_j
+
+so a score is a sum of waves of x_j − x_i, as a kernel is by its spectrum, and torch's fused attention still serves.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ PAIRS_WRITTEN_OUT = (
     2**25
 )  # numbers per pair of query and slot that prediction holds at once: 128 MiB in float32
 PAIRS_FUSED = 2**28  # the same where torch may choose a kernel that holds none
+SLOWEST = 0.25  # lowest frequency of rotary attention: a quarter of a turn over 6 units of x
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ class Transformer:
         embedder: hidden sizes of the network that makes a token of a point.
         equivariant: compare inputs by their differences only, so that a shift of all inputs changes no prediction.
         relative: hidden size of the network that turns such differences into scores.
+        rotary: highest frequency, in radians per unit of x, by which features turn; 0 for none. With `equivariant` this
+            takes the place of that network.
         fused: use torch's fused attention in training too, as prediction always does. It takes less memory and time on
             long sets, but `vmap` has no rule for its gradient: replicas must be handled singly.
     """
@@ -50,6 +58,7 @@ class Transformer:
     embedder: tuple[int, ...] = (64, 64, 64)
     equivariant: bool = False
     relative: int = 32
+    rotary: float = 0.0
     fused: bool = False
 
     def __post_init__(self) -> None:
@@ -58,6 +67,11 @@ class Transformer:
                 raise ValueError(f"transformer.{name} must be at least 1, got {getattr(self, name)}")
         if any(size < 1 for size in self.embedder):
             raise ValueError(f"transformer.embedder must hold sizes of at least 1, got {self.embedder}")
+        if self.rotary and (self.rotary < SLOWEST or self.width // self.num_heads % 2):
+            raise ValueError(
+                f"transformer.rotary turns pairs of features by frequencies from {SLOWEST} up, got a highest frequency "
+                f"of {self.rotary} and {self.width // self.num_heads} features per head; use an even number of them"
+            )
         if self.width % self.num_heads:
             raise ValueError(
                 f"transformer.num_heads must divide transformer.width={self.width}, got {self.num_heads}"
@@ -75,7 +89,10 @@ class Transformer:
 
 
 class Slots(NamedTuple):
-    """What a layer knows of a set of tokens: keys and values [..., heads, N, d], inputs [..., N, D], mask [..., N]."""
+    """What a layer knows of a set of tokens: keys and values [..., heads, N, d], places, mask [..., N].
+
+    Places are inputs [..., N, D], or their cosines and sines [..., heads, N, d] where features turn.
+    """
 
     keys: Tensor
     values: Tensor
@@ -102,6 +119,41 @@ class Relative(nn.Module):
         return scores + self.last(h).movedim(-1, -3)
 
 
+class Rotary(nn.Module):
+    """Inputs [..., T, D] → cosines and sines of ω·x, [..., heads, T, d]: d/2 frequencies per head, cosines first.
+
+    Frequencies run from `SLOWEST` to `fastest` in equal ratios. With several inputs each has a random direction, the
+    same for all networks, whatever their seed. Angles are computed in full precision: a fast wave has no digit to lose.
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, dim_x: int, num_heads: int, dim_head: int, fastest: float) -> None:
+        super().__init__()
+        size = torch.logspace(math.log10(SLOWEST), math.log10(fastest), dim_head // 2)
+        generator = torch.Generator().manual_seed(0)
+        direction = torch.randn(num_heads, dim_head // 2, dim_x, generator=generator)
+        direction = direction / direction.norm(dim=-1, keepdim=True)
+        self.register_buffer("frequencies", size.unsqueeze(-1) * direction)  # [heads, d/2, D]
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Not by a matrix product: autocast and TF32 would round its factors.
+        frequencies = self.frequencies.unsqueeze(1).unbind(-1)  # each [heads, 1, d/2]
+        waves = zip(
+            x.unsqueeze(-3).unsqueeze(-1).unbind(-2), frequencies, strict=True
+        )  # x: [..., 1, T, 1] each
+        angle = torch.stack([place * frequency for place, frequency in waves]).sum(0)  # [..., heads, T, d/2]
+        return torch.cat([angle.cos(), angle.sin()], dim=-1)
+
+
+def turn(h: Tensor, places: Tensor, back: bool = False) -> Tensor:
+    """Turn the pairs (k, k + d/2) of features [..., heads, T, d] by the angles of their places, or back."""
+    first, second = h.chunk(2, dim=-1)
+    cosine, sine = places.chunk(2, dim=-1)
+    sine = -sine if back else sine
+    return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1).to(h.dtype)
+
+
 class Layer(nn.Module):
     """One pre-norm layer: multi-head attention to the slots, then a feed-forward network, each added to the tokens.
 
@@ -115,15 +167,20 @@ class Layer(nn.Module):
     def __init__(self, settings: Transformer, dim_x: int = 1) -> None:
         super().__init__()
         width = settings.width
-        self.num_heads, self.fused = settings.num_heads, settings.fused and not settings.equivariant
+        self.num_heads, self.fused = (
+            settings.num_heads,
+            settings.fused and (settings.rotary > 0 or not settings.equivariant),
+        )
         self.norm_attention, self.norm_forward = nn.LayerNorm(width), nn.LayerNorm(width)
         self.project = nn.Linear(width, 3 * width)  # queries, keys, values
         self.mix = nn.Linear(width, width)
         self.expand = nn.Linear(width, settings.feedforward)
         self.contract = nn.Linear(settings.feedforward, width)
+        self.turns = settings.rotary > 0
         self.relative: Relative | None = None
-        if settings.equivariant:
+        if settings.equivariant and not self.turns:
             self.relative = Relative(dim_x, settings.num_heads, settings.relative)
+        self.fused = settings.fused and self.relative is None
         self._initialise(settings.num_layers)
 
     def _initialise(self, num_layers: int) -> None:
@@ -137,27 +194,26 @@ class Layer(nn.Module):
 
     def forward(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, Slots]:
         """Let all tokens [..., T, W] attend to those under the mask; also return what was attended to."""
-        queries, keys, values = self._heads(h, 0, 3)
+        queries, keys, values = self._heads(h, x, 0, 3)
         slots = Slots(keys, values, x, mask)
         return self._update(h, queries, x, slots), slots
 
     def onto(self, h: Tensor, x: Tensor, slots: Slots) -> Tensor:
         """Let tokens attend to slots that were computed before."""
-        (queries,) = self._heads(h, 0, 1)
+        (queries,) = self._heads(h, x, 0, 1)
         return self._update(h, queries, x, slots)
 
-    def _heads(self, h: Tensor, start: int, stop: int) -> tuple[Tensor, ...]:
+    def _heads(self, h: Tensor, x: Tensor, start: int, stop: int) -> tuple[Tensor, ...]:
         """Some of queries, keys, values: [..., T, W] -> each [..., heads, T, d]."""
         width = h.shape[-1]
         rows = slice(start * width, stop * width)
         flat = F.linear(self.norm_attention(h), self.project.weight[rows], self.project.bias[rows])
-        return tuple(
-            part.unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
-            for part in flat.chunk(stop - start, dim=-1)
-        )
+        heads = flat.unflatten(-1, (stop - start, self.num_heads, -1)).movedim(-3, 0).transpose(-2, -3)
+        return tuple(turn(heads, x) if self.turns else heads)
 
     def _update(self, h: Tensor, queries: Tensor, x: Tensor, slots: Slots) -> Tensor:
         heads = attend_to(queries, x, slots, self.relative, self.fused)
+        heads = turn(heads, x, back=True) if self.turns else heads
         h = h + self.mix(heads.transpose(-2, -3).flatten(-2))  # [..., heads, T, d] -> [..., T, W]
         return h + self.contract(F.gelu(self.expand(self.norm_forward(h))))
 
@@ -167,7 +223,7 @@ class Trunk(nn.Module):
 
     Args:
         settings: sizes.
-        dim_x: number of inputs, whose differences equivariant layers read.
+        dim_x: number of inputs whose differences equivariant or rotary layers read; further ones are codes.
     """
 
     def __init__(self, settings: Transformer, dim_x: int) -> None:
@@ -175,10 +231,16 @@ class Trunk(nn.Module):
         layers = [Layer(settings, dim_x) for _ in range(settings.num_layers)]
         self.layers = cast("list[Layer]", nn.ModuleList(layers))
         self.norm = nn.LayerNorm(settings.width)
+        self.dim_x = dim_x
+        self.place: nn.Module = nn.Identity()
+        if settings.rotary:
+            self.place = Rotary(
+                dim_x, settings.num_heads, settings.width // settings.num_heads, settings.rotary
+            )
 
     def among(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, list[Slots]]:
         """Pass tokens [..., T, W] that attend to those under the mask; also return the slots of each layer."""
-        memory = []
+        memory, x = [], self.place(x[..., : self.dim_x])
         for layer in self.layers:
             h, slots = layer(h, x, mask)
             memory.append(slots)
@@ -186,6 +248,7 @@ class Trunk(nn.Module):
 
     def onto(self, h: Tensor, x: Tensor, memory: list[Slots]) -> Tensor:
         """Pass tokens that attend to the slots of a context, in time linear in the number of tokens."""
+        x = self.place(x[..., : self.dim_x])
         for layer, slots in zip(self.layers, memory, strict=True):
             h = layer.onto(h, x, slots)
         return self.norm(h)

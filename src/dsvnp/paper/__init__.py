@@ -37,5 +37,8 @@ EXPERIMENTS = Registry(
         "multioutput": "MultiOutputExperiment",
         "images": "ImagesExperiment",
         "ablations": "AblationsExperiment",
+        "ambiguity": "AmbiguityExperiment",
+        "field": "FieldExperiment",
+        "completion": "CompletionExperiment",
     }
 )

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from rich.console import Console
@@ -23,7 +23,16 @@ from dsvnp.training import Cluster, Fleet, Reporter, Settings, train
 from dsvnp.training.checkpoint import load_latest
 from dsvnp.training.loop import Validation, restore
 
+TERMS = ("step", "log_likelihood", "kl_local", "kl_global")  # of a training log
 Printed = dict[tuple[str, str, str, str], tuple[float, float]]  # by data set, model, metric and split
+
+
+class Drawn(NamedTuple):
+    """The draws behind a likelihood."""
+
+    method: str  # "exact", "prior" or "importance", see `dsvnp.estimation`
+    draws: int  # K·S
+    still: bool  # whether two more doublings changed it by less than the tolerance
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,7 @@ class Measurement:
         split: which part: "inter-J", "test-P", …
         unit: unit of the value: "nats/point", "standard", "raw", …
         values: one per seed of the unit.
+        drawn: for an estimate whose draws were doubled until they sufficed, what they were, one per seed.
     """
 
     dataset: str
@@ -43,6 +53,7 @@ class Measurement:
     split: str
     unit: str
     values: tuple[float, ...]
+    drawn: tuple[Drawn, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,17 +81,24 @@ class UnitResult:
         """Read what `to_dict` wrote; what JSON could not hold is not a number. Labels become names of files."""
         for part in data["model"].split("@", 1):
             check_name(part, "label")
-        measurements = tuple(
-            Measurement(**{**m, "values": tuple(math.nan if v is None else v for v in m["values"])})
-            for m in data["measurements"]
-        )
+        measurements = tuple(_measurement(m) for m in data["measurements"])
         others = {name: data[name] for name in ("extras", "seconds", "machine")}
         return cls(Label.parse(data["model"]), tuple(data["seeds"]), measurements, **others)
 
     def to_dict(self) -> dict[str, Any]:
         """The unit as `units.json` holds it."""
         others = {name: value for name, value in asdict(self).items() if name != "label"}
+        for m in others["measurements"]:
+            if not m["drawn"]:  # nothing to say: results from before have no such key
+                del m["drawn"]
         return {"model": str(self.label), **others}
+
+
+def _measurement(data: dict[str, Any]) -> Measurement:
+    """A measurement as JSON holds it; a value that JSON could not hold is not a number."""
+    values = tuple(math.nan if value is None else value for value in data["values"])
+    drawn = tuple(Drawn(*each) for each in data.get("drawn", ()))
+    return Measurement(**{**data, "values": values, "drawn": drawn})
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,7 @@ class Workplace:
         console: where progress is shown.
         data_dir: directory of the data sets; None reads the variable DSVNP_DATA.
         wait: wait for another process that writes into the folder, instead of refusing.
+        weights: folder of an earlier run whose kept weights are measured, without training; None to train.
     """
 
     out: Path
@@ -100,6 +119,7 @@ class Workplace:
     console: Console
     data_dir: Path | None = None
     wait: bool = False
+    weights: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +183,12 @@ class Experiment(ABC):
         key = m.dataset, label.model, m.metric, m.split.removesuffix("-max")
         return self.printed.get(key, (None, None))
 
+    def measurable(self, label: Label, seeds: Sequence[int], place: Workplace) -> list[int]:
+        """The seeds that can be run; where a run only measures, those whose weights were kept."""
+        if place.weights is not None:
+            raise ValueError(f"{self.name} keeps no weights to measure; leave out --measure-only")
+        return list(seeds)
+
     def refuses(self, unit: UnitResult) -> str | None:
         """Why a finished unit does not belong to this run, although the settings agree; None if it does."""
         return None
@@ -219,9 +245,13 @@ def log_path(label: Label, seeds: Sequence[int], place: Workplace) -> Path:
 
 
 def training_log(label: Label, seeds: Sequence[int], place: Workplace) -> dict[str, list[Any]]:
-    """The terms of the bound during training, from a fleet's log: the steps, and at each one value per seed."""
+    """The terms of the bound during training, from a fleet's log: the steps, and at each one value per seed.
+
+    A run that only measures has none.
+    """
+    if place.weights is not None:
+        return {term: [] for term in TERMS}
     lines = [
         json.loads(line) for line in log_path(label, seeds, place).read_text(encoding="utf-8").splitlines()
     ]
-    terms = ("step", "log_likelihood", "kl_local", "kl_global")
-    return {term: [line[term] for line in lines] for term in terms}
+    return {term: [line[term] for line in lines] for term in TERMS}

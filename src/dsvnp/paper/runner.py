@@ -20,7 +20,7 @@ from rich.markup import escape
 from dsvnp import __version__
 from dsvnp.files import sweep, write_atomically
 from dsvnp.locks import folder_lock
-from dsvnp.paper.experiment import Experiment, UnitResult, Workplace
+from dsvnp.paper.experiment import Drawn, Experiment, UnitResult, Workplace
 from dsvnp.paper.records import UNITS, read_record
 from dsvnp.paper.rows import grouped, make_row
 from dsvnp.paper.settings import as_json, joined, rebuild
@@ -51,6 +51,7 @@ def _run(experiment: Experiment, place: Workplace, resume: bool, cluster: Cluste
     for label in experiment.labels():
         for group in experiment.seed_groups():
             seeds = [seed for seed in group if (str(label), seed) not in done]
+            seeds = experiment.measurable(label, seeds, place)
             if not seeds:
                 continue
             start = time.perf_counter()
@@ -59,6 +60,8 @@ def _run(experiment: Experiment, place: Workplace, resume: bool, cluster: Cluste
             units.append(stored(replace(result, seconds=seconds, machine=machine_name(place.device))))
             if cluster.writes:
                 write_results(whole, units, place.out)
+    if not units:
+        raise ValueError(f"{place.weights} has no weights of these settings; train without --measure-only")
     if not cluster.writes:
         return place.out / "results.json"
     # A run that was killed just before it did so has no unit left to run.
@@ -90,7 +93,12 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
         raise ValueError(
             f"{out} holds a run with {key} = {their!r}, not {my!r}; choose another --out, or remove it"
         )
-    units = [UnitResult.from_dict(unit) for unit in data["units"]]
+    try:
+        units = [UnitResult.from_dict(unit) for unit in data["units"]]
+    except TypeError as error:
+        raise ValueError(
+            f"{path} holds a unit of another form ({error}); another version wrote it"
+        ) from error
     for unit in units:
         if (reason := experiment.refuses(unit)) is not None:
             raise ValueError(f"{out} holds {unit.label} {reason}; choose another --out, or remove it")
@@ -140,8 +148,17 @@ def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[st
     for (label, what), found in groups.items():
         values = [value for _, m in found for value in m.values]
         names = what.dataset, str(label), what.metric, what.split, what.unit
-        rows.append(make_row(*names, values, experiment.paper_figure(label, what)))
+        row = make_row(*names, values, experiment.paper_figure(label, what))
+        rows.append(row | _draws_of([each for _, m in found for each in m.drawn]))
     return rows
+
+
+def _draws_of(drawn: Sequence[Drawn]) -> dict[str, Any]:
+    """The draws behind the values of a row, one per seed; nothing where they were not counted."""
+    if not drawn:
+        return {}
+    method, draws, still = zip(*drawn, strict=True)
+    return {"method": list(method), "draws": list(draws), "still": list(still)}
 
 
 def machine_name(device: torch.device) -> str:

@@ -9,12 +9,15 @@ from functools import partial
 from dsvnp.models.architecture import Architecture
 from dsvnp.models.base import NeuralProcess
 from dsvnp.models.tabtnp import TabTNP
+from dsvnp.models.tnp import TNP
 from dsvnp.models.transformer import Transformer
 from dsvnp.sources.base import Rotation
+from dsvnp.sources.priors.curves import CurvePrior, CurveSettings
 from dsvnp.sources.priors.tables import TablePrior, TableSettings
 from dsvnp.training import Adam, Schedule, Settings
 
 MAX_CLASSES, MAX_COLUMNS = 10, 32
+FASTEST_WAVE = 160.0  # radians per standard deviation of x: some ninety periods over evenly spread inputs
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class PretrainingRecipe:
         name: of the weights.
         make: makes the network.
         source: the prior, in batches of several shapes that take turns.
+        limits: what the network is not made for, in words.
         learning_rate: of AdamW, reached after the warm-up and held until the decay.
         warmup: steps.
         decay: steps over which the rate falls to 0 at the end.
@@ -33,6 +37,7 @@ class PretrainingRecipe:
     name: str
     make: Callable[[], NeuralProcess]
     source: Rotation
+    limits: str = ""
     learning_rate: float = 3e-4
     warmup: int = 1000
     decay: int = 30_000
@@ -74,4 +79,37 @@ def tables() -> PretrainingRecipe:
     return PretrainingRecipe("tables", partial(TabTNP, arch), Rotation(tuple(map(TablePrior, shapes))))
 
 
-RECIPES: dict[str, Callable[[], PretrainingRecipe]] = {"tables": tables}
+def curves() -> PretrainingRecipe:
+    """Functions of one to three inputs: 1.4 million weights that read differences of inputs only."""
+    arch = Architecture(
+        dim_x=6,
+        dim_y=1,
+        likelihood="mixture",
+        num_components=12,
+        background=1e-4,
+        sigma_floor=1e-3,
+        sigma_form="exp",
+        decoder=(256,),
+        transformer=Transformer(
+            width=128,
+            num_layers=8,
+            num_heads=4,
+            feedforward=384,
+            embedder=(128,),
+            equivariant=True,
+            rotary=FASTEST_WAVE,
+            fused=True,
+        ),
+        coded_x=True,
+    )
+    shapes = (  # curves per batch, points of each
+        CurveSettings(batch_size=128, num_points=128, refresh_every=64),
+        CurveSettings(batch_size=32, num_points=512, refresh_every=64),
+        CurveSettings(batch_size=16, num_points=1024, min_context=16, refresh_every=64),
+    )
+    limits = "one to three inputs, one output; contexts of up to 896 points; at most some 70 periods over the context"
+    source = Rotation(tuple(map(CurvePrior, shapes)))
+    return PretrainingRecipe("curves", partial(TNP, arch), source, limits, learning_rate=5e-4)
+
+
+RECIPES: dict[str, Callable[[], PretrainingRecipe]] = {"tables": tables, "curves": curves}

@@ -11,12 +11,15 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import torch
 from rich.console import Console
 from torch import Tensor
 
 from dsvnp.locks import folder_lock
+from dsvnp.pretrained.cards import card_of
+from dsvnp.pretrained.loading import load_pretrained, read_card, save_pretrained
 from dsvnp.pretrained.recipes import MAX_CLASSES, MAX_COLUMNS, PretrainingRecipe
 from dsvnp.pretrained.validation import RealTable, read_tables, score
 from dsvnp.training import Cluster, Fleet, Interrupted, Reporter, train
@@ -35,9 +38,12 @@ def pretrain(
     seed: int = 0,
     console: Console | None = None,
     tables: Path | None = None,
+    start: Path | None = None,
     wait: bool = False,
 ) -> Fleet:
     """Train a network up to a step or for some minutes, from the newest checkpoint in `out` if there is one.
+
+    The weights so far, with their card, are in `out` when a sitting ends: `load_pretrained(recipe.name, out)`.
 
     Args:
         recipe: what to train.
@@ -49,6 +55,7 @@ def pretrain(
         seed: of the weights and of the prior.
         console: where progress is shown.
         tables: real tables that the network is scored on as it trains (`validation`); None for none.
+        start: folder with weights of the network to begin from; its optimiser starts again, with a warm-up.
         wait: wait for another process that writes into `out`, instead of refusing.
     """
     console = console or Console()
@@ -60,15 +67,23 @@ def pretrain(
         validation = partial(
             _validate, read_tables(tables, MAX_COLUMNS, MAX_CLASSES), out / "validation.jsonl"
         )
-    fleet = Fleet(recipe.make, recipe.source, [seed], settings, device, cluster)
+    make = recipe.make if start is None else partial(load_pretrained, recipe.name, start)
+    fleet = Fleet(make, recipe.source, [seed], settings, device, cluster)
     reporter = Reporter(f"pretrain {recipe.name}", num_steps, out / "log.jsonl", console=console)
     alone = folder_lock(out, wait, partial(console.print, markup=False)) if cluster.writes else nullcontext()
     with alone, _sitting(minutes) as over:
         try:
             train(fleet, out / "checkpoints", validation, reporter)
         except Interrupted:
-            if not over.is_set():
+            if not cluster.largest(over.is_set()):  # the clocks of several processes differ a little
                 raise
+    if cluster.writes:
+        card = card_of(recipe, fleet, out / "log.jsonl", seed)
+        if start is not None:
+            before = read_card(recipe.name, start)
+            minutes_in_all = round(before.gpu_minutes + card.gpu_minutes, 1)
+            card = replace(card, steps=before.steps + card.steps, gpu_minutes=minutes_in_all)
+        save_pretrained(fleet.replica(0), card, out)
     return fleet
 
 
@@ -83,17 +98,33 @@ def _validate(tables: Sequence[RealTable], log: Path, fleet: Fleet) -> Tensor:
 
 @contextmanager
 def _sitting(minutes: float | None) -> Iterator[threading.Event]:
-    """Ask this process to stop after some minutes, by the signal that a user would send."""
-    over = threading.Event()
+    """Ask this process to stop after some minutes, by the signal that a user would send.
 
-    def stop() -> None:
-        over.set()
-        os.kill(os.getpid(), signal.SIGTERM)
+    Training takes the signal once it has begun; sent before, it is dropped here and sent again a second later.
+    """
+    over, done = threading.Event(), threading.Event()
 
-    timer = threading.Timer(60 * (minutes or 0.0), stop)
-    if minutes is not None:
-        timer.start()
+    def watch() -> None:
+        wait = 60 * (minutes or 0.0)
+        while not done.wait(wait):
+            over.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait = 1.0
+
+    def drop(number: int, frame: FrameType | None) -> None:
+        if not over.is_set():  # not ours: as if nobody had listened
+            signal.signal(number, before)
+            signal.raise_signal(number)
+
+    if minutes is None:
+        yield over
+        return
+    before = signal.signal(signal.SIGTERM, drop)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
     try:
         yield over
     finally:
-        timer.cancel()
+        done.set()
+        watcher.join()
+        signal.signal(signal.SIGTERM, before)

@@ -1,12 +1,12 @@
 """Standardizer, from a user's units to unit variance and back; and TaskSource, where training tasks come from.
 
-A source has *static* tensors that never change (the rows of a table, images) and a *pool* that is drawn anew
-every `refresh_every` steps (functions of a process, an order in which rows are visited). A batch is a pure
-function of both, of a few uniform numbers and of the step, so that it can be drawn inside a captured graph,
-for many replicas at once under `vmap`.
+A source has *static* tensors that never change (the rows of a table, images) and a *pool* that is redrawn every
+`refresh_every` steps (functions of a process, an order in which rows are visited). A batch is a pure function of both,
+of a few uniform numbers and of the step: it can be drawn inside a captured graph, for many replicas at once under
+`vmap`.
 
-A pool is drawn from a generator that is seeded by the replica's seed and by how often the pool was refreshed
-before: never by the clock, so that a resumed run sees what an uninterrupted one would have seen.
+The generator of a pool is seeded by the replica's seed and by the number of earlier pools, never by the clock: a
+resumed run sees the same tasks as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TaskSource(ABC):
 
     @abstractmethod
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
-        """Make the batch of a step from static tensors and pool; pure, and without a look at values.
+        """Make the batch of a step from static tensors and pool; pure, and without branches on values.
 
         Args:
             tensors: static tensors and the pool, by name.
@@ -102,14 +102,14 @@ class Rotation:
 
     def __post_init__(self) -> None:
         if not self.sources:
-            raise ValueError("a rotation needs at least one source, got none")
+            raise ValueError("a rotation needs at least one source, got none; pass one")
 
 
 class RowSource(TaskSource):
     """Tasks that are random batches of rows of one table, as Alg. 1 makes them; images are rows as well.
 
-    An epoch visits the rows in a random order; the first rows of a batch are its context, as many as a
-    uniform number says. The last rows of an order, too few for a batch, are left out of that epoch.
+    An epoch visits the rows in a random order; the first rows of a batch are its context; a uniform
+    number decides how many. The last rows of an order, too few for a batch, are left out of that epoch.
 
     Args:
         x: inputs, [rows, dim_x].
@@ -161,12 +161,12 @@ class RowSource(TaskSource):
         return Task.from_points(x, tensors["y"][rows], first_points(uniforms["context"], *self.context, x))
 
     def prepare(self, x: Tensor, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor]) -> Tensor:
-        """Turn stored inputs [B, T, dim_x] into what the model reads; here they are that already."""
+        """Turn stored inputs [B, T, dim_x] into the model's inputs; here they are the same."""
         return x
 
 
 def take_batch(pool: Tensor, step: Tensor, size: int) -> Tensor:
-    """Take `size` entries of a pool in order, going round; each step takes the next ones."""
+    """Take `size` entries of a pool in order, from the start again at its end; each step takes the next ones."""
     start = step % (pool.shape[0] // size) * size
     return pool[start + torch.arange(size, device=pool.device)]
 
@@ -174,7 +174,7 @@ def take_batch(pool: Tensor, step: Tensor, size: int) -> Tensor:
 def first_points(uniform: Tensor, smallest: int, largest: int, x: Tensor) -> Tensor:
     """Flag the first n points of each task as its context, n uniform in smallest … largest, [B, T].
 
-    The points of a pool are in random order already, so that the first n are a random subset.
+    The points of a pool are in random order already: the first n are a random subset.
 
     Args:
         uniform: one number in [0, 1) per task, [B].

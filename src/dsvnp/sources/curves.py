@@ -17,9 +17,9 @@ LENGTH_SCALE = 0.4
 def draw_curves(x: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Draw y = sin(f(x) + x) at inputs x [N, points, 1], one function per row, each at its own inputs.
 
-    f is drawn on a grid g and carried to x by its conditional mean, f(x) = k(x, g) L⁻ᵀ ε with K_gg = L Lᵀ, so
-    that one factorisation serves all functions. At a spacing of a third of the length scale, what f(x) varies
-    beyond that is below 1e-9 in variance. In float64: the matrix is singular in float32.
+    f is drawn on a grid g and carried to x by its conditional mean, f(x) = k(x, g) L⁻ᵀ ε with K_gg = L Lᵀ:
+    one factorisation serves all functions. At a spacing of a third of the length scale, the variance of f(x) that the
+    grid leaves out is below 1e-9. In float64: the matrix is singular in float32.
     """
     x64 = x.double()
     low, high = float(x64.min()) - LENGTH_SCALE, float(x64.max()) + LENGTH_SCALE
@@ -40,7 +40,7 @@ def rbf(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Curves(TaskSource):
-    """Curves at random inputs; each function of a pool is used once, then the pool is drawn anew.
+    """Curves at random inputs; each function of a pool is used once, then the pool is redrawn.
 
     Args:
         batch_size: tasks of a batch.
@@ -74,11 +74,11 @@ class Curves(TaskSource):
         self.dtype = dtype
 
     def static(self) -> Tensors:
-        """Nothing lasts."""
+        """Return nothing: all tensors are redrawn."""
         return {}
 
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
-        """Draw functions, about a thousand at a time: k(x, g) is the memory it takes."""
+        """Draw functions, about a thousand at a time, since k(x, g) takes memory."""
         batch, points = self.shape
         low, high = self.interval
         shape = (batch * self.refresh_every, points, 1)

@@ -1,10 +1,10 @@
 """Tasks of one row and its neighbours: the context is chosen for each target (the paper's Sec. 6 asks for that).
 
-A target's context are the rows nearest to it in a *metric*, a weight for each input. Its outputs are measured from
-their smooth mean over that context, the *centre*, so that a model which says nothing predicts as nearest neighbours do
-and learns what these get wrong; `recentre=False` leaves them as they are. To its inputs a row adds its distance from
-the target and the centre, without which a model could not take the centre's error away again. Several metrics give a
-target several contexts, any of which it may be shown in.
+The context of a target consists of the rows nearest to it in a *metric*, a weight for each input. Its outputs are
+measured from their smooth mean over that context, the *centre*: a model whose output is zero predicts as nearest
+neighbours do, and learns to correct them; `recentre=False` leaves outputs as they are. The inputs of a row also hold
+its distance from the target and the centre, without which a model could not correct the centre's error. Several metrics
+give a target several contexts; a batch uses a random one of them.
 
 In training the target is a row of the table and never in its own context.
 """
@@ -25,10 +25,10 @@ SHARPNESS = 2.0  # of the weights exp(−2 (d / mean d)²) by which nearer rows 
 
 
 class Neighbourhood(NamedTuple):
-    """Targets with their contexts, and what to add to a prediction.
+    """Targets with their contexts, and the centre to add to a prediction.
 
     Attributes:
-        task: one target a task, its outputs less the centre; inputs with the distance and the centre.
+        task: one target per task, its outputs less the centre; inputs with the distance and the centre.
         centre: smooth mean of each context's outputs, [B, 1, dim_y].
     """
 
@@ -45,7 +45,7 @@ class NeighbourTasks(TaskSource):
         metrics: weight of each input, [metrics, dim_x].
         num_context: nearest rows that are a target's context.
         batch_size: targets of a batch.
-        slots: context slots, at least `num_context`: as many for all replicas of a fleet.
+        slots: context slots, at least `num_context`; all replicas of a fleet need the same number.
         recentre: whether outputs are measured from the centre.
     """
 
@@ -81,7 +81,7 @@ class NeighbourTasks(TaskSource):
         return {"order": torch.randperm(len(self.x), generator=generator, device=device)}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """A number per target, for the metric."""
+        """One number per target, for the metric."""
         return {"metric": (self.batch_size,)}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
@@ -129,7 +129,7 @@ def neighbourhood(
 def centred(
     x: Tensor, y: Tensor, in_context: Tensor, metric: Tensor, recentre: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Put points behind each other's target into its own coordinates.
+    """Measure points from the target they belong to.
 
     Args:
         x: inputs of the context and, last, of the target, [B, T, dim_x].

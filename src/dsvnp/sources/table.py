@@ -1,7 +1,7 @@
 """A person's own data as tasks: one table, or many small ones (sensors, patients, machines).
 
-A missing output is NaN and masked by the likelihood. A row of which no output is known can teach nothing and must not
-enter a context, where a missing output reads as the mean: `known_rows` says which rows to keep.
+A missing output is NaN and masked by the likelihood. A row of which no output is known has no use in training and must
+not enter a context, where a missing output is read as the mean: `known_rows` flags the rows to keep.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ class TableTasks(RowSource):
 class ManyTables(TaskSource):
     """Tasks that are tables of their own: a batch holds some tables, each with its rows in a new order.
 
-    The first rows of a table in that order are its context, as many as a uniform number says; a table of more than
-    `num_points` rows shows a random part of them.
+    The first rows of a table in that order are its context; a uniform number decides how many. A table of more than
+    `num_points` rows gives a random part of them.
 
     Args:
         tables: pairs of inputs [rows, dim_x] and outputs [rows, dim_y]; the numbers of rows may differ.
         num_points: rows of a task, at most.
         batch_size: tables of a batch, at most.
-        min_context: smallest context; 0 teaches what to say of a table that nothing is known of.
+        min_context: smallest context; with 0 a model also learns to predict a table without any context.
         num_slots: rows that tables are padded to, the longest's by default; the sources of a fleet need the same.
+        skew: sizes of contexts are spread as u^skew, u uniform: the larger, the more small contexts.
     """
 
     refresh_every: int
@@ -69,12 +70,13 @@ class ManyTables(TaskSource):
         batch_size: int = 16,
         min_context: int = 0,
         num_slots: int | None = None,
+        skew: float = 1.0,
     ) -> None:
         if not tables:
             raise ValueError("got no table; pass at least one pair of inputs and outputs")
         self.x, self.y, self.mask = pad_tables(tables, num_slots)
         self.shape = (min(batch_size, len(tables)), min(num_points, self.x.shape[1]))
-        self.min_context = min_context
+        self.min_context, self.skew = min_context, skew
         check_context((min_context, self.shape[1]), self.shape[1])
         self.refresh_every = len(tables) // self.shape[0]
 
@@ -87,7 +89,7 @@ class ManyTables(TaskSource):
         return {"order": torch.randperm(len(self.x), generator=generator, device=device)}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """A number per task for the size of its context, and one per slot for the order of its rows."""
+        """One number per task for the size of its context, and one per slot for the order of its rows."""
         return {"context": self.shape[:1], "rows": (self.shape[0], self.x.shape[1])}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
@@ -99,7 +101,7 @@ class ManyTables(TaskSource):
         x, y = (_take(tensors[name][tables], order) for name in ("x", "y"))
         most = (mask.sum(-1) - 1).clamp(min=0)  # at least one row is left to predict
         least = most.clamp(max=self.min_context)
-        sizes = least + (uniforms["context"] * (most - least + 1)).long()
+        sizes = least + (uniforms["context"].pow(self.skew) * (most - least + 1)).long()
         in_context = torch.arange(self.shape[1], device=x.device) < sizes[:, None]
         return Task.from_points(x, y, in_context, mask)
 

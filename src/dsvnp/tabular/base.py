@@ -1,7 +1,7 @@
 """What the regressor and the classifier share: settings, training, context, and answers out.
 
-Fitted attributes end in an underscore, as scikit-learn has it. A prediction asks all replicas about some rows at a
-time, so that memory does not grow with the table.
+Fitted attributes end in an underscore, as scikit-learn has it. `predict_dist` returns the whole predictive
+distribution of rows; every other answer is a reduction of it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -23,19 +23,19 @@ from torch import Tensor
 from dsvnp.devices import one_thread, pick_device
 from dsvnp.models import MODELS
 from dsvnp.naming import lookup
-from dsvnp.predictive import Predictive
-from dsvnp.sources.table import Pair, known_rows
-from dsvnp.tabular.checks import check_known, check_lengths, pair_of, pairs_of, useful
-from dsvnp.tabular.columns import answer
-from dsvnp.tabular.fitting import Part, fit_ensemble, parts_of_table, parts_of_tables
-from dsvnp.tabular.reading import RowReader
-from dsvnp.tabular.recipe import Recipe, recipe_for
+from dsvnp.sources.table import Pair
+from dsvnp.tabular import saving
+from dsvnp.tabular.distribution import Form, RowDistribution
+from dsvnp.tabular.ensemble import Answering, Draws
+from dsvnp.tabular.fitting import Problem, fit_ensemble
+from dsvnp.tabular.folds import Part, parts_of_table, parts_of_tables
+from dsvnp.tabular.reading import RowReader, check_known, check_lengths, pair_of, pairs_of, useful
+from dsvnp.tabular.recipe import AUTO, EFFORTS, Recipe, recipe_for_table, recipes_for_tasks
+from dsvnp.tabular.summary import Summary, calibration_of, summarise
 from dsvnp.training import Reporter
 
-CHUNK = 2000  # rows that are predicted at once
 FEW_ROWS = 10  # of which a fit says that they are few
 OUTPUTS = {"same": True, "array": False}
-Floats = NDArray[np.float64]
 
 
 class Uncertainty(NamedTuple):
@@ -50,17 +50,31 @@ class Uncertainty(NamedTuple):
     epistemic: Any
 
 
+class Evaluation(NamedTuple):
+    """How good predictions of known rows are.
+
+    Attributes:
+        summary: name of a predictor → metric → value.
+        calibration: what a calibration plot is made of, see `summary.calibration_of`.
+    """
+
+    summary: Summary
+    calibration: Tensor
+
+
 class BaseNP(RowReader, ABC):
     """A neural process behind scikit-learn's interface; see the two kinds for the settings."""
 
     kind: ClassVar[str]
+    kinds: ClassVar[dict[str, type[BaseNP]]] = {}  # the kinds of estimator that a folder may hold
     target_names_: tuple[str, ...]
 
     def __init__(
         self,
-        model: str = "dsvnp",
+        model: str = AUTO,
         *,
-        n_replicas: int = 5,
+        effort: str = "balanced",
+        n_replicas: int | None = None,
         max_steps: int | None = None,
         learning_rate: float | None = None,
         width: int | None = None,
@@ -72,6 +86,7 @@ class BaseNP(RowReader, ABC):
         verbose: bool = False,
     ) -> None:
         self.model = model
+        self.effort = effort
         self.n_replicas = n_replicas
         self.max_steps = max_steps
         self.learning_rate = learning_rate
@@ -83,10 +98,29 @@ class BaseNP(RowReader, ABC):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if "kind" in vars(cls):  # not a class of a user's that inherits it
+            BaseNP.kinds[cls.kind] = cls
+
+    # --- what a kind fills in ---
+
     @property
     @abstractmethod
     def _dim_y(self) -> int:
         """Number of outputs or classes."""
+
+    @abstractmethod
+    def _distribution(self, X: Any, context: Any, keep: bool) -> RowDistribution:
+        """The predictive distribution of rows; with `keep`, its components serve further questions."""
+
+    @abstractmethod
+    def _own_record(self) -> dict[str, Any]:
+        """What a folder must hold of this kind alone, as JSON takes it."""
+
+    @abstractmethod
+    def _restore_own(self, record: dict[str, Any]) -> None:
+        """Put back what `_own_record` gave."""
 
     # --- fitting ---
 
@@ -109,8 +143,8 @@ class BaseNP(RowReader, ABC):
                 stacklevel=2,
             )
         seed = self._start()
-        parts = parts_of_table(x, y, self.n_replicas, seed)
-        self._train(parts, seed, one_table=True)
+        parts = parts_of_table(x, y, self.n_replicas or EFFORTS[self.effort].table, seed)
+        self._train(parts, [recipe_for_table(len(parts[0].tables[0][0]), self.effort, self._changes())], seed)
         chosen = np.random.default_rng(seed).permutation(len(x))[: self.ensemble_.num_context]
         self.context_ = x[chosen], y[chosen]
         return self
@@ -125,7 +159,9 @@ class BaseNP(RowReader, ABC):
         self._learn_columns(pairs)
         tables = useful([self._read_pair(X, y, reset=False) for X, y in pairs])
         seed = self._start()
-        self._train(parts_of_tables(tables, self.n_replicas, seed), seed, one_table=False)
+        parts = parts_of_tables(tables, self.n_replicas or EFFORTS[self.effort].tasks, seed)
+        typical = int(np.quantile([len(x) for x, _ in tables], 0.75))
+        self._train(parts, recipes_for_tasks(typical, self.effort, self._changes()), seed)
         self.context_ = tables[0][0][:0], tables[0][1][:0]
         self._told_of_no_context = False
         return self
@@ -143,8 +179,9 @@ class BaseNP(RowReader, ABC):
 
     def _start(self) -> int:
         """Check the settings and draw the seed of everything that is random."""
-        lookup(self.model, MODELS, "model")
+        lookup(self.model, {AUTO: None, **MODELS}, "model")
         lookup(self.output, OUTPUTS, "output")
+        lookup(self.effort, EFFORTS, "effort")
         for name in ("n_replicas", "n_draws", "max_steps", "width", "max_context"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int | np.integer) or value < 1):
@@ -153,50 +190,75 @@ class BaseNP(RowReader, ABC):
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}")
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _train(self, parts: Sequence[Part], seed: int, one_table: bool) -> None:
-        """Train the replicas and keep them."""
-        check_known(parts, self.target_names_)
-        rows = sum(len(x) for x, _ in parts[0].tables)
-        changes = {
+    def _changes(self) -> dict[str, Any]:
+        """What the user's settings change of a recipe."""
+        return {
             "model": self.model,
             "num_steps": self.max_steps,
             "learning_rate": self.learning_rate,
             "width": self.width,
         }
-        self.recipe_: Recipe = recipe_for(rows, one_table, changes)
-        reporter = Reporter(type(self).__name__, self.recipe_.num_steps, quiet=not self.verbose)
+
+    def _train(self, parts: Sequence[Part], recipes: Sequence[Recipe], seed: int) -> None:
+        """Train the replicas and keep them."""
+        check_known([part.tables for part in parts], self.target_names_)
+        one_table = len(parts[0].tables) == 1
+        problem = Problem(parts, self._dim_y, one_table, seed, pick_device(self.device))
+        reporter = Reporter(type(self).__name__, recipes[0].num_steps, quiet=not self.verbose)
         with one_thread():
-            self.ensemble_, self.validation_ = fit_ensemble(
-                parts,
-                self.recipe_,
-                self._dim_y,
-                seed,
-                pick_device(self.device),
-                one_table,
-                self.max_context,
-                reporter,
-            )
+            made = fit_ensemble(problem, recipes, self.max_context, reporter)
+        self.ensemble_, self.validation_, self.recipe_, self.best_steps_, clear = made
         self.noise_seed_ = seed
+        if not clear:
+            warnings.warn(self._doubt(one_table), UserWarning, stacklevel=3)
+
+    def _doubt(self, one_table: bool) -> str:
+        """What to say of a fit that predicts what it has not seen no better than anybody could."""
+        ours, theirs = (self.validation_[name]["nll"] for name in ("neural process", "mean predictor"))
+        rows, more = ("rows", "rows or other columns") if one_table else ("tables", "tables")
+        guess = "the shares of the classes" if self.kind == "classifier" else "the mean of y"
+        return (
+            f"{rows} that were held out are not predicted clearly better than by {guess} (NLL {ours:.3g} against "
+            f"{theirs:.3g}): X may say little about y, or training was too short; try effort='thorough', another "
+            f"model, or more {more}"
+        )
 
     # --- answers out ---
 
-    def _ask(
-        self, X: Any, reduce: Callable[[Predictive, slice], Tensor | tuple[Tensor, ...]], context: Any = None
-    ) -> list[NDArray[Any]]:
-        """Predict a user's rows and keep what `reduce` makes of each part, rows first."""
-        return self._answers(*self._question(X, context), reduce)
+    def predict_dist(self, X: Any, context: Any = None) -> RowDistribution:
+        """The whole predictive distribution of rows, in the user's units; all other answers are reductions of it.
 
-    def _answers(
-        self, x: Tensor, rows: Pair, reduce: Callable[[Predictive, slice], Tensor | tuple[Tensor, ...]]
-    ) -> list[NDArray[Any]]:
-        """Predict rows x from context rows, some at a time."""
-        parts = []
-        for start in range(0, len(x), CHUNK):
-            here = slice(start, min(start + CHUNK, len(x)))
-            predictive = self.ensemble_.predict(rows, x[here], self.n_draws, self.noise_seed_)
-            made = reduce(predictive, here)
-            parts.append(made if isinstance(made, tuple) else (made,))
-        return [torch.cat(column).cpu().numpy() for column in zip(*parts, strict=True)]
+        Args:
+            X: inputs.
+            context: a pair (X, y) to predict from in place of the rows of the fit.
+        """
+        return self._distribution(X, context, keep=True)
+
+    def _settings_of_distribution(self, X: Any, x: Tensor, rows: Pair, one: bool) -> dict[str, Any]:
+        """Arguments that both kinds of distribution share, for rows X, as numbers x, and context rows."""
+        return {
+            "condition": self._conditioned
+            if rows is self.context_
+            else partial(self.ensemble_.condition, rows),
+            "x": x,
+            "draws": self.ensemble_.draws(self.n_draws, self.noise_seed_),
+            "form": Form(X, self.target_names_, one, OUTPUTS[self.output]),
+            "read": partial(self._outputs_of, X),
+        }
+
+    def _conditioned(self, draws: Draws) -> Answering:
+        """What answers rows from the estimator's own context; read once, it serves all further predictions."""
+        if draws.own is not None or not draws.paired:  # draws of functions, which differ each time
+            return self.ensemble_.condition(self.context_, draws)
+        made = getattr(self, "_ready", None)
+        if made is None or made[0] is not self.context_ or made[1] is not self.ensemble_ or made[2] != draws:
+            made = self.context_, self.ensemble_, draws, self.ensemble_.condition(self.context_, draws)
+            self._ready = made
+        return made[3]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle and copies keep; an answering function is made again where it is needed."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_ready"}
 
     def _question(self, X: Any, context: Any) -> tuple[Tensor, Pair]:
         """Rows that are asked for, and the context to answer from."""
@@ -221,21 +283,50 @@ class BaseNP(RowReader, ABC):
         Returns:
             One value per row; NaN where no output is known.
         """
-        outputs = self._outputs_of(X, y)
-        known = known_rows(outputs)
-        filled = outputs if outputs.is_floating_point() else outputs.clamp(min=0)  # −1 is no class
+        self._outputs_of(X, y)  # a wrong y is refused before anything is computed
+        return self._distribution(X, context, keep=False).log_prob(y)
 
-        def score(predictive: Predictive, rows: slice) -> Tensor:
-            device = self.ensemble_.device
-            log_prob = predictive.log_prob(filled[None, rows].to(device))[0]
-            return torch.where(known[rows].to(device), log_prob, torch.nan)
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: Any = 0, context: Any = None, noise: bool = True
+    ) -> NDArray[Any]:
+        """Functions drawn for all rows together, [rows, samples] or [rows, outputs, samples].
 
-        (values,) = self._ask(X, score, context)
-        return self._as_asked(values, X, ["log_prob"])
+        Args:
+            X: inputs.
+            n_samples: how many; each keeps one z_G.
+            random_state: an integer gives the same draws each time.
+            context: a pair (X, y) to predict from in place of the rows of the fit.
+            noise: False gives E[y | z_G, x] with z_* averaged: smooth functions; of classes their probabilities,
+                [rows, classes, samples].
+        """
+        return self._distribution(X, context, keep=False).sample(n_samples, random_state, noise)
 
-    def _as_asked(self, values: NDArray[Any], X: Any, names: Sequence[str]) -> Any:
-        """Answers as the kind of table that X is, or as an array where `output` says so."""
-        return answer(values, X, names) if OUTPUTS[self.output] else values
+    def uncertainty(self, X: Any, context: Any = None) -> Uncertainty:
+        """Noise (aleatoric) and what more data would reduce (epistemic).
+
+        For numbers two variances that add up to the prediction's; for classes expected entropy and mutual information
+        between label and latents in nats, which add up to the entropy.
+        """
+        found: Any = self.predict_dist(X, context)
+        return Uncertainty(found.aleatoric, found.epistemic)
+
+    def evaluate(self, X: Any, y: Any, context: Any = None) -> Evaluation:
+        """Measure predictions of rows whose outputs are known, beside what anybody could have said.
+
+        Rows of which no output is known do not count.
+        """
+        check_is_fitted(self)
+        x, outputs = self._read_pair(X, y, reset=False)
+        if not len(x):
+            raise ValueError("y has no known output; there is nothing to measure by")
+        rows = (
+            self.context_ if context is None else self._read_pair(*pair_of(context, "context"), reset=False)
+        )
+        draws = self.ensemble_.draws(self.n_draws, self.noise_seed_)
+        predictive = self.ensemble_.predict(rows, x, draws)
+        outputs = outputs.to(self.ensemble_.device)
+        predictions = {"neural process": predictive, **self.ensemble_.baselines(x)}
+        return Evaluation(summarise(predictions, outputs), calibration_of(predictive, outputs).cpu())
 
     def _outputs_of(self, X: Any, y: Any) -> Tensor:
         """What is known of rows that a fitted estimator is asked about."""
@@ -244,30 +335,23 @@ class BaseNP(RowReader, ABC):
         check_lengths(X, outputs)
         return outputs
 
-    def ood_score(self, X: Any, context: Any = None) -> Any:
-        """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning."""
-        (score,) = self._ask(X, self._ood, context)
-        return self._as_asked(score, X, ["ood_score"])
-
-    @abstractmethod
-    def _ood(self, predictive: Predictive, rows: slice) -> Tensor:
-        """Scores of a part of the rows."""
+    # --- keeping ---
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted estimator into a folder: tensors as safetensors, the rest as JSON, no pickle."""
-        from dsvnp.tabular.saving import save
-
         check_is_fitted(self)
-        return save(self, Path(path))
+        return saving.write(Path(path), *saving.content_of(self))
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Self:
         """Read what `save` wrote."""
-        from dsvnp.tabular.saving import load
-
-        made = load(Path(path), device)
-        if not isinstance(made, cls):
-            raise ValueError(f"{path} holds a {type(made).__name__}, not a {cls.__name__}; load it as such")
+        content = saving.read(Path(path))
+        kind = BaseNP.kinds[content.record["kind"]]
+        if not issubclass(kind, cls):
+            raise ValueError(f"{path} holds a {kind.__name__}, not a {cls.__name__}; load it as such")
+        made = kind(**content.record["params"])
+        made.device = device
+        saving.restore(made, content, Path(path))
         return made
 
     def __sklearn_is_fitted__(self) -> bool:

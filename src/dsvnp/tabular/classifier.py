@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -15,10 +15,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
 from dsvnp.predictive import Predictive
-from dsvnp.tabular.base import BaseNP, Uncertainty
-from dsvnp.tabular.checks import check_lengths
+from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import is_missing, names_of, values_of
-from dsvnp.tabular.remoteness import remoteness
+from dsvnp.tabular.distribution import ClassDistribution
+from dsvnp.tabular.reading import check_lengths
+from dsvnp.tabular.remoteness import FEW, remoteness, usual_distance
 
 
 class NPClassifier(ClassifierMixin, BaseNP):
@@ -38,34 +39,26 @@ class NPClassifier(ClassifierMixin, BaseNP):
 
     def predict(self, X: Any, context: Any = None) -> Any:
         """The most probable label of each row."""
-        (probs,) = self._ask(X, lambda p, _: p.mean[0], context)
-        return self._as_asked(self.classes_[probs.argmax(1)], X, self.target_names_)
+        return self._distribution(X, context, keep=False).mode
 
     def predict_proba(self, X: Any, context: Any = None) -> Any:
         """Probability of each class, [rows, classes]."""
-        (probs,) = self._ask(X, lambda p, _: p.mean[0], context)
-        return self._as_asked(probs, X, [str(label) for label in self.classes_])
+        return self._distribution(X, context, keep=False).mean
 
     def predict_log_proba(self, X: Any, context: Any = None) -> Any:
         """Logarithms of the probabilities."""
-        (logs,) = self._ask(X, lambda p, _: p.mean[0].clamp(min=1e-300).log(), context)
-        return self._as_asked(logs, X, [str(label) for label in self.classes_])
+        found = self._distribution(X, context, keep=False)
+        (logs,) = found.reduce(lambda p, _: p.mean[0].clamp(min=1e-300).log())
+        return found.named(logs, [str(label) for label in self.classes_])
 
-    def sample_y(
-        self, X: Any, n_samples: int = 1, random_state: Any = 0, context: Any = None
-    ) -> NDArray[Any]:
-        """Labels drawn for all rows together, [rows, samples]; each draw keeps one z_G."""
-        from dsvnp.tabular.drawing import sample
+    def predict_dist(self, X: Any, context: Any = None) -> ClassDistribution:
+        """The whole predictive distribution of rows; all other answers are reductions of it.
 
-        return self.classes_[sample(self, X, n_samples, random_state, context)[:, 0].astype(int)]
-
-    def uncertainty(self, X: Any, context: Any = None) -> Uncertainty:
-        """Expected entropy, and mutual information between label and latents, in nats; they add up to the entropy."""
-        parts = self._ask(X, lambda p, _: (p.aleatoric[0], p.epistemic[0]), context)
-        names = ("aleatoric", "epistemic")
-        return Uncertainty(
-            *(self._as_asked(part, X, [name]) for part, name in zip(parts, names, strict=True))
-        )
+        Args:
+            X: inputs.
+            context: a pair (X, y) to predict from in place of the rows of the fit.
+        """
+        return self._distribution(X, context, keep=True)
 
     def ood_score(self, X: Any, context: Any = None) -> Any:
         """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning.
@@ -73,11 +66,7 @@ class NPClassifier(ClassifierMixin, BaseNP):
         The entropy of the predicted class (Sec. 4.4), and the distance to the nearest context row where that is
         unusual: far from all it has seen, a network is sure of itself for no reason.
         """
-        x, known = self._question(X, context)
-        (entropy,) = self._answers(x, known, self._ood)
-        inputs = self.ensemble_.replicas[0].inputs
-        here, there = (inputs.scaled(rows.to(inputs.centre.device)) for rows in (x, known[0]))
-        return self._as_asked(entropy + remoteness(here, there).cpu().numpy(), X, ["ood_score"])
+        return self._distribution(X, context, keep=False).ood_score
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; rows without a label are left out."""
@@ -134,9 +123,30 @@ class NPClassifier(ClassifierMixin, BaseNP):
         self._read_outputs(labels, reset=True)
         self.target_names_ = names_of(outputs[0], 1)
 
-    def _ood(self, predictive: Predictive, rows: slice) -> Tensor:
-        """Entropy of the predicted class (Sec. 4.4)."""
-        return predictive.entropy()[0]
+    def _distribution(self, X: Any, context: Any, keep: bool) -> ClassDistribution:
+        x, rows = self._question(X, context)
+        settings = self._settings_of_distribution(X, x, rows, one=True)
+        return ClassDistribution(self.classes_, **settings, strangeness=self._strangeness(rows[0]), keep=keep)
+
+    def _strangeness(self, known: Tensor) -> Callable[[Predictive, Tensor], Tensor]:
+        """What scores rows beside the rows of a context."""
+        inputs = self.ensemble_.replicas[0].inputs
+        device = inputs.centre.device
+        units: list[Tensor] = []  # measured once, and only if somebody asks
+
+        def score(predictive: Predictive, x: Tensor) -> Tensor:
+            here, there = (inputs.scaled(rows.to(device)) for rows in (x, known))
+            if not units and len(known) >= FEW:
+                units.append(usual_distance(there))
+            return predictive.entropy()[0] + remoteness(here, there, units[0] if units else None)
+
+        return score
+
+    def _own_record(self) -> dict[str, Any]:
+        return {"classes": self.classes_.tolist(), "classes_dtype": self.classes_.dtype.str}
+
+    def _restore_own(self, record: dict[str, Any]) -> None:
+        self.classes_ = np.array(record["classes"], dtype=np.dtype(record["classes_dtype"]))
 
 
 def _as_themselves(labels: NDArray[Any]) -> NDArray[Any]:

@@ -1,7 +1,7 @@
 """Correcting: what rows that a replica has not seen say of its means and of its spread.
 
 Networks of a small table trust what they learned too much. A handful of numbers for all replicas together, fitted to
-the rows that each held out, mends most of it.
+the rows that each held out, corrects most of it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.predictive import GaussianPredictive, Predictive
-from dsvnp.tabular.ensemble import Replica
-from dsvnp.tabular.scaling import ClassScaling, OutputScaling
-from dsvnp.tabular.summary import one_output
+from dsvnp.tabular.scaling import ClassScaling, OutputScaling, stretched
 
 STRETCHES = torch.linspace(-3, 2, 51, dtype=torch.float64).exp()
 POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -24,11 +22,18 @@ MOST_ROWS = 1000  # of each fold: more would change the second digit of nothing
 
 
 class Answer(NamedTuple):
-    """A replica's prediction of rows x that it had not seen, and their outputs."""
+    """A replica's prediction of rows x that it had not seen.
+
+    Attributes:
+        predictive: the prediction, [K, S, 1, T, D].
+        outputs: the replica's scaling of y.
+        linear: its linear part for these rows, [T, D]; of no column for classes.
+        y: what came out, [T, D].
+    """
 
     predictive: Predictive
-    replica: Replica
-    x: Tensor
+    outputs: OutputScaling | ClassScaling
+    linear: Tensor
     y: Tensor
 
 
@@ -36,9 +41,8 @@ def fit_damping(answers: Sequence[Answer]) -> dict[str, Tensor]:
     """How much of the residuals to believe, 0 to 1 for each output: least squares, [D]."""
     both = []
     for answer in answers:
-        linear = answer.replica.linear(answer.x)
-        true = answer.y - linear
-        predicted = torch.where(torch.isnan(true), 0.0, answer.predictive.mean[0] - linear)
+        true = answer.y - answer.linear
+        predicted = torch.where(torch.isnan(true), 0.0, answer.predictive.mean[0] - answer.linear)
         both.append(((predicted * true).nansum(0), predicted.square().sum(0)))
     products, squares = (torch.stack(column).sum(0) for column in zip(*both, strict=True))
     return {"damping": torch.where(squares > 0, products / squares, 1.0).clamp(0, 1)}
@@ -50,7 +54,9 @@ def fit_spread(answers: Sequence[Answer]) -> dict[str, Tensor]:
     rows = [_residuals(answer) for answer in answers]
     costs = []
     for power, stretch in grid:
-        each = [_cost(GaussianPredictive(p.loc, stretch * p.scale.pow(power)), y) for p, y in rows]
+        each = [
+            -stretched(p, stretch * p.scale.pow(power - 1)).log_prob_each(y[None])[0].sum(0) for p, y in rows
+        ]
         costs.append(torch.stack(each).sum(0) + _toll(stretch))
     best = torch.stack(costs).argmin(0).cpu()  # [D]
     chosen = torch.tensor(grid, dtype=torch.float64)[best].to(answers[0].y.device)
@@ -62,7 +68,7 @@ def fit_temperature(answers: Sequence[Answer]) -> dict[str, Tensor]:
     costs = []
     for stretch in STRETCHES:
         scaling = ClassScaling(stretch.to(answers[0].y.device))
-        each = [-scaling.inverse(a.x, a.predictive).log_prob(a.y[None]).sum() for a in answers]
+        each = [-scaling.inverse(a.linear, a.predictive).log_prob(a.y[None]).sum() for a in answers]
         costs.append(torch.stack(each).sum() + _toll(float(stretch)))
     return {"temperature": STRETCHES[torch.stack(costs).argmin().cpu()].reshape(1).to(answers[0].y.device)}
 
@@ -80,17 +86,9 @@ def _toll(stretch: float) -> float:
 
 def _residuals(answer: Answer) -> tuple[GaussianPredictive, Tensor]:
     """A prediction and its outputs in units of the residual, of some rows."""
-    outputs, predictive = answer.replica.outputs, answer.predictive
+    outputs, some = answer.outputs, slice(MOST_ROWS)
     assert isinstance(outputs, OutputScaling)
-    assert isinstance(predictive, GaussianPredictive)
-    linear = answer.replica.linear(answer.x)
-    loc = (predictive.loc - linear) / outputs.scale
-    part = GaussianPredictive(loc[..., :MOST_ROWS, :], (predictive.scale / outputs.scale)[..., :MOST_ROWS, :])
-    return part, ((answer.y - linear) / outputs.scale)[:MOST_ROWS]
-
-
-def _cost(predictive: GaussianPredictive, y: Tensor) -> Tensor:
-    """Negative log-likelihood of each output, summed over rows, [D]."""
-    return torch.stack(
-        [-one_output(predictive, i).log_prob(y[None, :, [i]]).sum() for i in range(y.shape[1])]
-    )
+    part = answer.predictive.map(lambda array: array[..., some, :])
+    assert isinstance(part, GaussianPredictive)
+    linear = answer.linear[some]
+    return part.affine(-linear / outputs.scale, 1 / outputs.scale), (answer.y[some] - linear) / outputs.scale

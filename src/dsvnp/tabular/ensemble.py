@@ -3,26 +3,67 @@
 Each replica holds out a fold of its own, by which it is stopped. Together the held-out predictions cover the table:
 they say how large the context of a prediction should be, how the predicted spread is to be stretched, and what to
 expect of new rows.
+
+A prediction has two parts: `condition` reads the context once, and what it returns answers any number of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from dsvnp.models import NeuralProcess
 from dsvnp.models.base import draw_noise, is_uniform
-from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from dsvnp.predictive import GaussianPredictive, Predictive, concatenate
 from dsvnp.sources.table import Pair
-from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
+from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling, stretched
 from dsvnp.tabular.summary import blind, normal
 from dsvnp.task import Task
 
 Outputs = OutputScaling | ClassScaling
+Answering = Callable[
+    [Tensor], Predictive
+]  # rows x [T, D] in the user's units → their predictive, [K, S, 1, T, D]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Which latent draws a prediction is made of.
+
+    Attributes:
+        num_global: draws of z_G for each member.
+        num_local: draws of z_* for each z_G.
+        seed: decides them; the same for every row, so that a row's answer does not depend on its companions.
+        own: seed of a z_* for each row of its own, as functions with their noise need; None has all rows share them.
+        paired: draws of z_G in pairs of opposite sign, which cancel in a mean; False draws each by itself.
+        single: let the networks compute in single precision, which is several times faster for many rows.
+    """
+
+    num_global: int
+    num_local: int
+    seed: int
+    own: int | None = None
+    paired: bool = True
+    single: bool = False
+
+
+class Forecaster(Protocol):
+    """What an estimator asks: anything that predicts rows from other rows, in the user's units."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+
+    def draws(self, number: int, seed: int) -> Draws:
+        """How so many draws for each member are shared out."""
+
+    def condition(self, context: Pair, draws: Draws) -> Answering:
+        """Read the context x [C, D_x], y [C, D_y], and return what answers rows."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +71,7 @@ class Replica:
     """A trained model with the scalings of its own training rows.
 
     Attributes:
-        model: the model, in float64: a row's prediction must not depend on its companions even by rounding.
+        model: the model, in float64: the answer to a few rows must not depend on their number even by rounding.
         inputs: scaling of x.
         outputs: scaling of y, with what held-out rows corrected.
     """
@@ -58,23 +99,35 @@ class Replica:
         """The linear part alone of rows in the user's units, [T, D]; of no column for classes."""
         return self.outputs.linear(self.inputs.both(x.to(self.device)))
 
-    def predict(self, context: Pair, x: Tensor, draws: tuple[int, int], seed: int) -> Predictive:
-        """Predict rows x [T, D] from context rows, all in the user's units; latent draws are the same for every row."""
-        return self.answer(
-            context, x, draws, noise=fixed_noise(self.model, draws, seed, like=self.inputs.centre)
-        )
+    @torch.no_grad()
+    def condition(self, context: Pair, draws: Draws) -> Answering:
+        """Read the context once, and answer rows by `decode` alone."""
+        dtype = torch.float32 if draws.single else torch.float64
+        model = copy.deepcopy(self.model).float() if draws.single else self.model
+        x, y = (column.to(self.device) for column in context)
+        y = self.outputs.transform(self.inputs.both(x), y)
+        noise = {
+            name: value.to(dtype) for name, value in fixed_noise(model, draws, self.inputs.centre).items()
+        }
+        seen = self.inputs.transform(x)[None].to(dtype), (y.to(dtype) if y.is_floating_point() else y)[None]
+        summary = model.summarise(Task.from_sets(*seen, seen[0][:, :0]), noise)
+        own = None if draws.own is None else torch.Generator(self.device).manual_seed(draws.own)
 
-    def answer(self, context: Pair, x: Tensor, draws: tuple[int, int], **options: Any) -> Predictive:
-        """Predict rows likewise, with so many draws of z_G and of each z_*, and options of the model's `predict`."""
-        x_context, y_context = (column.to(self.device) for column in context)
-        x = x.to(self.device)
-        task = Task.from_sets(
-            self.inputs.transform(x_context)[None],
-            self.outputs.transform(self.inputs.both(x_context), y_context)[None],
-            self.inputs.transform(x)[None],
-        )
-        predictive = self.model.predict(task, *draws, validate=False, **options)
-        return self.outputs.inverse(self.inputs.both(x), predictive)
+        @torch.no_grad()
+        def answer(rows: Tensor) -> Predictive:
+            here = rows.to(self.device)
+            raw = model.decode(
+                summary, self.inputs.transform(here)[None].to(dtype), _noise_of(noise, len(rows), own)
+            )
+            parts = model.likelihood.components(raw)
+            predictive = model.likelihood.predictive(*(part.double() for part in parts))
+            return self.outputs.inverse(self.inputs.both(here), predictive)
+
+        return answer
+
+    def predict(self, context: Pair, x: Tensor, draws: Draws) -> Predictive:
+        """Predict rows x [T, D] from context rows, all in the user's units."""
+        return self.condition(context, draws)(x)
 
 
 @dataclass(frozen=True)
@@ -98,16 +151,32 @@ class Ensemble:
         """Where it computes."""
         return self.replicas[0].device
 
-    def predict(self, context: Pair, x: Tensor, num_draws: int, seed: int) -> Predictive:
-        """The equal-weight mixture of all members' predictions of rows x [T, D], each sharpened by their accord."""
-        parts = self.parts(context, x, num_draws, seed)
-        dissent = dissent_of(parts)
-        return mixture([sharpened(part, dissent) for part in parts])
+    def draws(self, number: int, seed: int) -> Draws:
+        """So many draws for each member: two of z_* for each z_G tell what z_* varies from what z_G does."""
+        num_global, num_local = draws_of(self.replicas[0].model, number)
+        return Draws(num_global, num_local, seed)
 
-    def parts(self, context: Pair, x: Tensor, num_draws: int, seed: int) -> list[Predictive]:
-        """What each member says of rows x by itself."""
-        draws = draws_of(self.replicas[0].model, num_draws)
-        return [replica.predict(context, x, draws, seed) for replica in self.replicas]
+    def condition(self, context: Pair, draws: Draws) -> Answering:
+        """Read the context with all members; rows are answered by their equal-weight mixture, sharpened by accord.
+
+        Where rows have a z_* of their own, how far members differ is told by shared ones: few draws would blur it.
+        """
+        members = [replica.condition(context, draws) for replica in self.replicas]
+        judges = members
+        if draws.own is not None:
+            shared = Draws(8, 2, draws.seed, single=draws.single)
+            judges = [replica.condition(context, shared) for replica in self.replicas]
+
+        def answer(x: Tensor) -> Predictive:
+            parts = [member(x) for member in members]
+            dissent = dissent_of(parts if judges is members else [judge(x) for judge in judges])
+            return concatenate([sharpened(part, dissent) for part in parts], dim=0)
+
+        return answer
+
+    def predict(self, context: Pair, x: Tensor, draws: Draws) -> Predictive:
+        """Predict rows x [T, D] from context rows."""
+        return self.condition(context, draws)(x)
 
     def baselines(self, x: Tensor) -> dict[str, Predictive]:
         """What anybody could have said of rows x: the mean predictor, and ridge where outputs are numbers."""
@@ -119,24 +188,37 @@ class Ensemble:
         return out
 
 
+def _noise_of(noise: dict[str, Tensor], rows: int, own: torch.Generator | None) -> dict[str, Tensor]:
+    """The noise of so many rows: the same for all, or with `own` a z_* for each of them."""
+    if own is None or "local" not in noise:
+        return noise
+    *outer, _, size = noise["local"].shape
+    return {**noise, **draw_noise({"local": (*outer, rows, size)}, noise["local"], own)}
+
+
 def draws_of(model: NeuralProcess, num_draws: int) -> tuple[int, int]:
-    """How many draws of z_G and of each z_* a number of draws is: two of z_* tell what it varies from what z_G does."""
+    """How many draws of z_G and of each z_* a number of draws is."""
     has_local = "local" in model.noise_shapes(1, 1, 1, 1, shared=True)
     return ((num_draws + 1) // 2, 2) if has_local and num_draws > 1 else (num_draws, 1)
 
 
-def fixed_noise(model: NeuralProcess, draws: tuple[int, int], seed: int, like: Tensor) -> dict[str, Tensor]:
-    """Noise of a prediction, the same for every row; draws of z_G in pairs of opposite sign, which cancel in a mean.
+def fixed_noise(model: NeuralProcess, draws: Draws, like: Tensor) -> dict[str, Tensor]:
+    """Noise of a prediction, the same for every row.
 
     Drawn on the CPU: a saved estimator answers alike on every device.
     """
-    generator = torch.Generator().manual_seed(seed)
-    shapes = model.noise_shapes(1, 1, (draws[0] + 1) // 2, draws[1], shared=True)
-    half = draw_noise(shapes, torch.empty(0, dtype=like.dtype), generator)
-    return {
-        name: torch.cat([value, 1 - value if is_uniform(name) else -value])[: draws[0]].to(like.device)
-        for name, value in half.items()
-    }
+    generator = torch.Generator().manual_seed(draws.seed)
+    number = draws.num_global
+    shapes = model.noise_shapes(
+        1, 1, (number + 1) // 2 if draws.paired else number, draws.num_local, shared=True
+    )
+    noise = draw_noise(shapes, torch.empty(0, dtype=like.dtype), generator)
+    if draws.paired:
+        noise = {
+            name: torch.cat([value, 1 - value if is_uniform(name) else -value])[:number]
+            for name, value in noise.items()
+        }
+    return {name: value.to(like.device) for name, value in noise.items()}
 
 
 def dissent_of(parts: Sequence[Predictive]) -> Tensor:
@@ -154,32 +236,4 @@ def sharpened(part: Predictive, dissent: Tensor) -> Predictive:
     if not isinstance(part, GaussianPredictive):
         return part
     variance = part.scale.square()
-    return GaussianPredictive(part.loc, (variance - 2 * dissent).clamp(min=variance / 4).sqrt())
-
-
-def mixture(parts: Sequence[Predictive]) -> Predictive:
-    """Equal-weight mixture of predictives with as many draws each."""
-    return _joined(parts, dim=0)
-
-
-def beside(parts: Sequence[Predictive]) -> Predictive:
-    """Predictives of different rows as one."""
-    return _joined(parts, dim=-2)
-
-
-def draw_of(predictive: Predictive, index: int) -> Predictive:
-    """The predictive of one draw of z_G."""
-    if isinstance(predictive, GaussianPredictive):
-        return GaussianPredictive(predictive.loc[[index]], predictive.scale[[index]])
-    assert isinstance(predictive, CategoricalPredictive)
-    return CategoricalPredictive(predictive.log_probs[[index]])
-
-
-def _joined(parts: Sequence[Predictive], dim: int) -> Predictive:
-    gaussian = [part for part in parts if isinstance(part, GaussianPredictive)]
-    if gaussian:
-        loc, scale = ([getattr(part, name) for part in gaussian] for name in ("loc", "scale"))
-        return GaussianPredictive(torch.cat(loc, dim), torch.cat(scale, dim))
-    return CategoricalPredictive(
-        torch.cat([part.log_probs for part in parts if isinstance(part, CategoricalPredictive)], dim)
-    )
+    return stretched(part, ((variance - 2 * dissent).clamp(min=variance / 4) / variance).sqrt())

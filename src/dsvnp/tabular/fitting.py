@@ -1,148 +1,202 @@
-"""Fitting: fold the rows, train a replica on each fold as one fleet, and learn from what they held out."""
+"""Fitting: train a replica on each fold as one fleet, and let what they held out choose, correct and judge."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from sklearn.model_selection import KFold, StratifiedKFold
 from torch import Tensor
 
-from dsvnp.predictive import CategoricalPredictive, Predictive
+from dsvnp.predictive import CategoricalPredictive, Predictive, concatenate
 from dsvnp.sources.table import ManyTables, Pair, TableTasks
 from dsvnp.tabular.correcting import CORRECTIONS, Answer
-from dsvnp.tabular.ensemble import Ensemble, Outputs, Replica, beside
+from dsvnp.tabular.ensemble import Draws, Ensemble, Outputs, Replica
+from dsvnp.tabular.folds import MOST_CONTEXT, Part, Question
 from dsvnp.tabular.recipe import Recipe
-from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
+from dsvnp.tabular.scaling import InputScaling, OutputScaling
 from dsvnp.tabular.summary import Summary, blind, calibration_of, normal, prior_of, summarise
 from dsvnp.training import Fleet, Reporter, train
+from dsvnp.training.loop import Interrupted
 
-MANY = 500  # rows of which a tenth is enough to stop by; of fewer, a fifth
 MOST_ROWS = 1000  # held-out rows that a validation looks at, so that it costs less than the steps between two
-CONTEXTS = (64, 256, 1024)  # sizes of a prediction's context that the held-out rows choose from
-MOST_CONTEXT = CONTEXTS[-1]
-
-
-class Question(NamedTuple):
-    """Held-out rows to predict, and the context to predict them from."""
-
-    context: Pair
-    x: Tensor
-    y: Tensor
-
-    def context_of(self, size: int) -> Pair:
-        """The first rows of the context."""
-        return self.context[0][:size], self.context[1][:size]
+MOST_TASKS = 20  # held-out tables likewise
+CONTEXTS = (64, 256, MOST_CONTEXT)  # sizes of a prediction's context that the held-out rows choose from
+TRIAL = 6  # a trial of a recipe takes this part of its steps
+SKEW = 2.0  # of the sizes of contexts in training: few rows are what most tasks have
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one replica learns from, and what it is asked: tables of rows in the user's units."""
+class Problem:
+    """What is to be learned.
 
-    tables: list[Pair]
-    questions: list[Question]
+    Attributes:
+        parts: what each replica learns from and is asked.
+        dim_y: number of outputs or classes.
+        one_table: whether tasks are rows of one table, or each a table of its own.
+        seed: decides everything that is random.
+        device: where to compute.
+    """
 
-    def scalings(self, linear: bool) -> tuple[InputScaling, Outputs]:
-        """Scalings of the training rows."""
-        x, y = (torch.cat(column) for column in zip(*self.tables, strict=True))
-        inputs = InputScaling.fit(x)
-        if not y.is_floating_point():
-            return inputs, ClassScaling(torch.ones(1, dtype=torch.float64))
-        return inputs, OutputScaling.fit(inputs.both(x), y, linear)
+    parts: Sequence[Part]
+    dim_y: int
+    one_table: bool
+    seed: int
+    device: torch.device
 
-
-def parts_of_table(x: Tensor, y: Tensor, num: int, seed: int) -> list[Part]:
-    """Cut one table into folds, and give each replica all rows but a fold."""
-    num_folds = min(len(x), max(num, 10 if len(x) >= MANY else 5))
-    labels = None if y.is_floating_point() else y[:, 0].numpy()
-    stratify = labels is not None and np.bincount(labels).min() >= num_folds
-    folds = (StratifiedKFold if stratify else KFold)(num_folds, shuffle=True, random_state=seed)
-    splits = list(folds.split(x.numpy(), labels))
-    most = max(len(rows) for rows, _ in splits)
-    rng = np.random.default_rng(seed)
-    parts = []
-    for replica in range(num):
-        rows, held = splits[replica % num_folds]
-        # Replicas of a fleet have as many rows each: where a fold is larger by one, a row comes twice.
-        rows = rng.permutation(np.concatenate([rows, rng.choice(rows, most - len(rows))]))
-        context = x[rows[:MOST_CONTEXT]], y[rows[:MOST_CONTEXT]]
-        parts.append(Part([(x[rows], y[rows])], [Question(context, x[held], y[held])]))
-    return parts
+    @property
+    def likelihood(self) -> str:
+        """How outputs are distributed, as an architecture names it."""
+        return "gaussian" if self.parts[0].tables[0][1].is_floating_point() else "categorical"
 
 
-def parts_of_tables(tables: Sequence[Pair], num: int, seed: int) -> list[Part]:
-    """Give each replica all tables but a fold; one half of such a table's rows is the context for the other."""
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(tables))
-    held = max(1, len(tables) // max(num, 5))
-    parts = []
-    for replica in range(num):
-        chosen = {int(order[(replica * held + i) % len(tables)]) for i in range(held)}
-        questions = []
-        for index in sorted(chosen):
-            rows = rng.permutation(len(tables[index][0]))  # a table may be in an order, as of time
-            x, y = (column[rows] for column in tables[index])
-            half = len(x) // 2
-            questions.append(Question((x[:half], y[:half]), x[half:], y[half:]))
-        parts.append(Part([table for i, table in enumerate(tables) if i not in chosen], questions))
-    return parts
+class Fit(NamedTuple):
+    """What a fit gives.
+
+    Attributes:
+        ensemble: the members.
+        summary: what held-out rows say of them.
+        recipe: how they were made.
+        best_steps: the step of each member's best validation, whose weights it has.
+        is_clear: whether held-out rows are predicted clearly better than by the mean predictor.
+    """
+
+    ensemble: Ensemble
+    summary: Summary
+    recipe: Recipe
+    best_steps: list[int]
+    is_clear: bool
 
 
 def fit_ensemble(
-    parts: Sequence[Part],
-    recipe: Recipe,
-    dim_y: int,
-    seed: int,
-    device: torch.device,
-    one_table: bool,
+    problem: Problem,
+    recipes: Sequence[Recipe],
     max_context: int | None = None,
     reporter: Reporter | None = None,
-) -> tuple[Ensemble, Summary]:
+) -> Fit:
     """Train a replica on each part as one fleet, then set what the held-out rows decide and say what they tell.
 
     Args:
-        parts: one for each replica.
-        recipe: how.
-        dim_y: number of outputs or classes.
-        seed: decides everything that is random.
-        device: where.
-        one_table: whether tasks are rows of one table, or each a table of its own.
+        problem: what is to be learned.
+        recipes: how; held-out rows choose from several.
         max_context: size of a prediction's context; None lets the held-out rows choose.
         reporter: where progress goes.
     """
-    likelihood = "gaussian" if parts[0].tables[0][1].is_floating_point() else "categorical"
-    scalings = [part.scalings(linear=one_table) for part in parts]
-    longest = max(len(x) for part in parts for x, _ in part.tables)
-    sources = []
-    for part, (inputs, outputs) in zip(parts, scalings, strict=True):
-        tables = [_scaled(table, inputs, outputs) for table in part.tables]
-        sources.append(
-            TableTasks(*tables[0], recipe.num_points, recipe.batch_size)
-            if one_table
-            else ManyTables(tables, batch_size=recipe.batch_size, num_slots=longest)
+    training = _best_trial(problem, recipes) if len(recipes) > 1 else None
+    if training is None or not training.interrupted:
+        recipe = (
+            recipes[0] if training is None else next(r for r in recipes if r.model == training.recipe.model)
         )
-    make = partial(recipe.make, parts[0].tables[0][0].shape[1], dim_y, likelihood)
-    seeds = [seed + row for row in range(len(parts))]
-    fleet = Fleet(make, sources, seeds, recipe.settings(device), device)
+        training = Training(problem, recipe)
+        training.run(reporter)
+    kept = _unbroken(training.fleet)
+    members = [training.replica(row, best=True) for row in kept]
+    parts = [training.problem.parts[row] for row in kept]
+    sizes = _context_sizes(parts, problem.one_table, max_context)
+    best = training.best_steps()
+    ensemble, answers = _finish(members, parts, problem.seed, sizes)
+    groups = [len(q.x) for part in parts for q in part.questions] if not problem.one_table else None
+    return Fit(
+        ensemble,
+        _summary(answers, ensemble.prior),
+        training.recipe,
+        [best[row] for row in kept],
+        is_clear(answers, ensemble.prior, groups),
+    )
 
-    def replica(row: int, best: bool) -> Replica:
-        return Replica(fleet.replica(row, best).double(), *scalings[row]).to(device)
 
-    def validate(fleet: Fleet) -> Tensor:
-        rows = range(len(parts))
-        return torch.stack([_held_out_error(replica(row, False), parts[row], seed) for row in rows])
+def _best_trial(problem: Problem, recipes: Sequence[Recipe]) -> Training:
+    """Train one replica of each recipe for a while, and return that which errs least on what it held out."""
+    first = replace(problem, parts=problem.parts[:1])
+    tried = []
+    for recipe in recipes:
+        steps = max(1, recipe.num_steps // TRIAL)
+        tried.append(Training(first, replace(recipe, num_steps=steps)))
+        tried[-1].run(None)
+        if tried[-1].interrupted:
+            break
+    errors = [float(each.fleet.state["best_metric"][0]) for each in tried]
+    best = min(range(len(tried)), key=lambda row: errors[row])
+    if tried[-1].interrupted:
+        tried[best].interrupted = True
+    return tried[best]
 
-    train(fleet, validation=validate, reporter=reporter)
-    kept = _unbroken(fleet)
-    trained = [replica(row, True) for row in kept]
-    parts = [parts[row] for row in kept]
-    return _finish(trained, parts, seed, _context_sizes(parts, one_table, max_context))
+
+class Training:
+    """The replicas of one recipe, each on its part of the rows.
+
+    Args:
+        problem: what is to be learned.
+        recipe: how.
+    """
+
+    def __init__(self, problem: Problem, recipe: Recipe) -> None:
+        self.problem, self.recipe = problem, recipe
+        parts, device = problem.parts, problem.device
+        self.scalings = [part.scalings(linear=problem.one_table) for part in parts]
+        make = partial(recipe.make, parts[0].tables[0][0].shape[1], problem.dim_y, problem.likelihood)
+        seeds = [problem.seed + row for row in range(len(parts))]
+        self.fleet = Fleet(make, self._sources(), seeds, recipe.settings(device), device)
+        self.history: list[tuple[int, list[float]]] = []  # steps and the error of each replica then
+        self.interrupted = False
+
+    def _sources(self) -> list[TableTasks | ManyTables]:
+        """Tasks of each replica's rows."""
+        parts, recipe = self.problem.parts, self.recipe
+        longest = max(len(x) for part in parts for x, _ in part.tables)
+        out: list[TableTasks | ManyTables] = []
+        for part, (inputs, outputs) in zip(parts, self.scalings, strict=True):
+            tables = [_scaled(table, inputs, outputs) for table in part.tables]
+            if self.problem.one_table:
+                out.append(TableTasks(*tables[0], recipe.num_points, recipe.batch_size))
+            else:
+                points, batch = recipe.num_points, recipe.batch_size
+                out.append(ManyTables(tables, points, batch, 1, num_slots=longest, skew=SKEW))
+        return out
+
+    def run(self, reporter: Reporter | None) -> None:
+        """Train to the end; a signal stops it, and what was learned until then is kept."""
+        try:
+            train(self.fleet, validation=self._validate, reporter=reporter)
+        except Interrupted as stop:
+            self.interrupted = True
+            if not self.history:
+                self.fleet.note_validation(self._validate(self.fleet))
+            warnings.warn(
+                f"{str(stop).partition(',')[0]} of {self.recipe.num_steps}; the fit keeps what was learned until then",
+                RuntimeWarning,
+                stacklevel=5,  # at the caller of `fit`
+            )
+
+    def replica(self, row: int, best: bool) -> Replica:
+        """One replica, with its latest weights or those of its best validation."""
+        model = self.fleet.replica(row, best).double()
+        return Replica(model, *self.scalings[row]).to(self.problem.device)
+
+    def best_steps(self) -> list[int]:
+        """The step of each replica's best validation."""
+        rows = range(len(self.problem.parts))
+        finite = [
+            (step, [value if math.isfinite(value) else math.inf for value in values])
+            for step, values in self.history
+        ]
+        return [min(finite, key=lambda item: item[1][row])[0] for row in rows]
+
+    def _validate(self, fleet: Fleet) -> Tensor:
+        """The error of each replica on what it held out, [R]; one that has stopped keeps its last."""
+        errors = []
+        for row, part in enumerate(self.problem.parts):
+            if self.history and not fleet.active[row]:
+                errors.append(torch.tensor(self.history[-1][1][row], dtype=torch.float64))
+            else:
+                errors.append(_held_out_error(self.replica(row, best=False), part, self.problem.seed).cpu())
+        self.history.append((fleet.num_steps_taken, [float(error) for error in errors]))
+        return torch.stack(errors).to(self.problem.device)
 
 
 def _unbroken(fleet: Fleet) -> list[int]:
@@ -173,25 +227,26 @@ def _scaled(table: Pair, inputs: InputScaling, outputs: Outputs) -> Pair:
 
 def _held_out_error(replica: Replica, part: Part, seed: int) -> Tensor:
     """What a replica is stopped by, on at most so many of the rows it held out."""
-    errors = []
-    for question in part.questions:
-        y = question.y[:MOST_ROWS].to(replica.device)
-        answer = replica.predict(question.context_of(CONTEXTS[1]), question.x[:MOST_ROWS], (4, 1), seed)
-        errors.append(error_of(answer, y))
-    return torch.stack(errors).mean()
+    answers, outputs = [], []
+    for question in part.questions[:MOST_TASKS]:
+        context, x = question.context_of(CONTEXTS[1]), question.x[:MOST_ROWS]
+        answers.append(replica.predict(context, x, Draws(4, 1, seed)))
+        outputs.append(question.y[:MOST_ROWS].to(replica.device))
+    return error_of(concatenate(answers, dim=3), torch.cat(outputs))
 
 
 def error_of(predictive: Predictive, y: Tensor) -> Tensor:
     """Negative log-likelihood of rows once the spread is stretched as suits them best.
 
     For a regression in closed form, with one normal of the mixture's mean and variance for each output: a network that
-    is too sure of itself, which can be mended afterwards, is not mistaken for a bad one.
+    is too sure of itself, which is corrected afterwards, is not mistaken for a bad one.
     """
     if isinstance(predictive, CategoricalPredictive):
         return -predictive.log_prob(y[None]).mean()
     ratio = (y - predictive.mean[0]).square() / predictive.variance[0]
     log_variance = torch.where(torch.isnan(y), torch.nan, predictive.variance[0].log())
-    return 0.5 * (log_variance.nanmean(0) + ratio.nanmean(0).clamp(min=1e-12).log()).nanmean()
+    halves = 0.5 * (log_variance.nanmean(0) + ratio.nanmean(0).clamp(min=1e-12).log())
+    return halves.nanmean() + HALF_LOG_2PI + 0.5
 
 
 def _context_sizes(parts: Sequence[Part], one_table: bool, max_context: int | None) -> list[int]:
@@ -203,16 +258,13 @@ def _context_sizes(parts: Sequence[Part], one_table: bool, max_context: int | No
 
 def _finish(
     replicas: list[Replica], parts: Sequence[Part], seed: int, sizes: Sequence[int]
-) -> tuple[Ensemble, Summary]:
+) -> tuple[Ensemble, list[Answer]]:
     """Choose the context's size and the corrections by the held-out rows, and measure what comes out."""
 
     def held_out(size: int) -> list[Answer]:
         return [
-            Answer(
-                replica.predict(q.context_of(size), q.x, (16, 1), seed), replica, q.x, q.y.to(replica.device)
-            )
+            _answer(replica, part.questions, size, seed)
             for replica, part in zip(replicas, parts, strict=True)
-            for q in part.questions
         ]
 
     def error(size: int) -> float:
@@ -229,19 +281,47 @@ def _finish(
     y = torch.cat([rows for part in parts[:2] for _, rows in part.tables]).to(device)
     prior = prior_of(y, answers[0].predictive.shape[-1])
     calibration = torch.cat([calibration_of(a.predictive, a.y) for a in answers]).cpu()
-    return Ensemble(replicas, size, prior, calibration), _summary(answers, prior)
+    return Ensemble(replicas, size, prior, calibration), answers
+
+
+def _answer(replica: Replica, questions: Sequence[Question], size: int, seed: int) -> Answer:
+    """What a replica says of all rows that it had not seen."""
+    draws = Draws(16, 1, seed)
+    parts = [replica.predict(question.context_of(size), question.x, draws) for question in questions]
+    x, y = (torch.cat([getattr(question, name) for question in questions]) for name in ("x", "y"))
+    return Answer(concatenate(parts, dim=3), replica.outputs, replica.linear(x), y.to(replica.device))
 
 
 def _summary(answers: Sequence[Answer], prior: Tensor) -> Summary:
     """What the held-out rows say of the fit, each row answered by the replica that had not seen it."""
     y = torch.cat([a.y for a in answers])
     predictions = {
-        "neural process": beside([a.predictive for a in answers]),
+        "neural process": concatenate([a.predictive for a in answers], dim=3),
         "mean predictor": blind(prior, len(y)),
     }
-    ridge = [
-        normal(a.replica.linear(a.x), a.replica.outputs.scale)
-        for a in answers
-        if isinstance(a.replica.outputs, OutputScaling)
-    ]
-    return summarise(predictions | ({"ridge": beside(ridge)} if ridge else {}), y)
+    ridge = [normal(a.linear, a.outputs.scale) for a in answers if isinstance(a.outputs, OutputScaling)]
+    return summarise(predictions | ({"ridge": concatenate(ridge, dim=3)} if ridge else {}), y)
+
+
+def is_clear(answers: Sequence[Answer], prior: Tensor, groups: Sequence[int] | None = None) -> bool:
+    """Whether predictions err less than the mean predictor, by more than two standard errors of the difference.
+
+    Errors are squared, in units of each output's deviation; of classes −ln of the label's probability.
+
+    Args:
+        answers: predictions of held-out rows.
+        prior: what the mean predictor, or the shares of the classes, is made of.
+        groups: numbers of rows that belong together, as those of one table among many; None has each for itself.
+    """
+    gains = []
+    for answer in answers:
+        blunt = blind(prior, len(answer.y))
+        if isinstance(answer.predictive, CategoricalPredictive):
+            gains.append((answer.predictive.log_prob(answer.y[None]) - blunt.log_prob(answer.y[None]))[0])
+        else:
+            errors = [(p.mean[0] - answer.y).square() / prior[1].square() for p in (blunt, answer.predictive)]
+            gains.append((errors[0] - errors[1]).nanmean(-1))
+    gain = torch.cat(gains)
+    if groups is not None:
+        gain = torch.stack([part.mean() for part in gain.split(list(groups))])
+    return len(gain) > 1 and bool(gain.mean() > 2 * gain.std() / math.sqrt(len(gain)))

@@ -1,22 +1,49 @@
-"""Recipe: the sizes and rates that the estimators start from, chosen for a table's size and for nothing else."""
+"""Recipe: the sizes and rates that the estimators start from, chosen for a table's size and for nothing else.
+
+One table is one function: a small network with smooth units, which starts from its linear part, learns what that leaves
+over. Many tables are many functions, of which a network must learn to read a new one off a few rows: x and context have
+to interact, which smooth units next to their linear start do not; and waves of several lengths show it inputs at any
+frequency.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.gaussian import gaussian_log_prob
+from dsvnp.likelihoods import Gaussian
+from dsvnp.models import Architecture, NeuralProcess, Transformer, make_model
 from dsvnp.networks import MLP
 from dsvnp.objectives import Objective
 from dsvnp.training import Adam, Schedule, Settings
 
+AUTO = "auto"  # the model that suits best
+BY_ATTENTION = (
+    "tnp",
+    "attnnp",
+)  # what held-out tables choose from; without attention a task takes longer to read
+DEEP = ("tnp", "dsvtnp", "attnnp")
+WITHOUT_LATENTS = ("nn", "cnp", "tnp")
 POWER = 4  # of the scale of an input
+WAVES = (0.5, 16.0)  # the slowest and the fastest wave of an input, in radians per unit of its spread
+
+
+class Effort(NamedTuple):
+    """How much a fit takes: its steps as a part of the recipe's, and members for one table and for many."""
+
+    steps: float
+    table: int
+    tasks: int
+
+
+EFFORTS = {"fast": Effort(0.4, 3, 1), "balanced": Effort(1.0, 5, 2), "thorough": Effort(2.5, 8, 4)}
 
 
 @dataclass(frozen=True)
@@ -35,6 +62,14 @@ class Recipe:
         beta_local: weight of the local divergence.
         validate_every: steps between validations, at most.
         patience: validations without improvement after which a replica stops.
+        encoder_layers: hidden layers of the encoder.
+        decoder_layers: hidden layers of the decoder.
+        transformer_layers: layers of a transformer; None is the library's default transformer.
+        num_heads: heads of each attention.
+        num_waves: waves by which an input is embedded; 0 embeds it by a small smooth network.
+        smooth: whether the decoder has smooth units and starts near its linear part.
+        sigma_floor: smallest σ, in units of the outputs' spread.
+        evenness: 0 trains by the likelihood; above, rows that a network is sure of count less, see `EvenGaussian`.
     """
 
     model: str = "dsvnp"
@@ -48,6 +83,14 @@ class Recipe:
     beta_local: float = 1.0
     validate_every: int = 50
     patience: int = 0
+    encoder_layers: int = 1
+    decoder_layers: int = 1
+    transformer_layers: int | None = None
+    num_heads: int = 1
+    num_waves: int = 0
+    smooth: bool = True
+    sigma_floor: float = 0.1
+    evenness: float = 0.0
 
     def settings(self, device: torch.device) -> Settings:
         """Settings of the fleet; on a CPU its replicas are trained one after the other."""
@@ -72,19 +115,79 @@ class Recipe:
             dim_y=dim_y,
             likelihood=likelihood,
             dim_latx=self.width,
-            encoder=(self.width,),
+            encoder=(self.width,) * self.encoder_layers,
             dim_lat=self.dim_lat,
-            decoder=(self.width,),
-            sigma_floor=0.1,
+            decoder=(self.width,) * self.decoder_layers,
+            sigma_floor=self.sigma_floor,
+            num_heads=math.gcd(self.num_heads, self.dim_lat),
+            transformer=self._transformer(),
         )
-        model = make_model(self.model, arch, FeatureEmbedding(dim_x, self.width))
+        embedding: nn.Module = FeatureEmbedding(dim_x, self.width)
+        if self.num_waves:
+            embedding = WaveEmbedding(dim_x, self.width, self.num_waves)
+        model = make_model(self.model, arch, embedding)
+        if self.evenness and likelihood == "gaussian":
+            model.likelihood = EvenGaussian(dim_y, self.sigma_floor, self.evenness)
         decoder = getattr(model, "decoder", None)
-        if isinstance(decoder, MLP):  # a model of one's own may be made otherwise, and stays as it is
+        if self.smooth and isinstance(decoder, MLP):  # a model of one's own may be made otherwise
             model.decoder = smooth = SmoothMLP.like(decoder)
             with torch.no_grad():  # start from the linear part, or from even odds
                 for parameter in smooth.rest[-1].parameters():
                     parameter.mul_(0.1)
         return model
+
+    def _transformer(self) -> Transformer:
+        """Sizes of a transformer, for models that have one."""
+        if self.transformer_layers is None:
+            return Transformer()
+        heads = math.gcd(self.num_heads, self.width)
+        return Transformer(self.width, self.transformer_layers, heads, 2 * self.width, (self.width,))
+
+
+def recipe_for_table(num_rows: int, effort: str, changes: Mapping[str, Any]) -> Recipe:
+    """The recipe for one table of so many rows; changes that are None leave a setting alone."""
+    num_steps = min(3000.0, max(400.0, 600 * math.sqrt(num_rows / 1000)))
+    return _changed(Recipe(num_steps=round(EFFORTS[effort].steps * num_steps)), changes)
+
+
+def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]) -> list[Recipe]:
+    """The recipes for many tables that held-out tables choose from: one of each kind, or the model asked for.
+
+    Args:
+        typical_rows: rows of a table that is larger than most.
+        effort: which of `EFFORTS`.
+        changes: settings to change; None leaves one alone.
+    """
+    common = Recipe(
+        num_points=min(32, max(8, typical_rows)),
+        batch_size=16,
+        num_steps=round(EFFORTS[effort].steps * 1400),
+        learning_rate=2e-3,
+        weight_decay=0.01,
+        validate_every=100,
+        encoder_layers=2,
+        num_waves=6,
+        smooth=False,
+        sigma_floor=0.02,
+    )
+    wide = replace(common, width=128, dim_lat=128, decoder_layers=3)
+    deep = replace(common, width=64, dim_lat=64, transformer_layers=2, num_heads=4)
+    asked = changes.get("model")
+    if asked in (None, AUTO):
+        chosen = [replace(deep, model=name) for name in BY_ATTENTION]
+    else:
+        chosen = [replace(deep if asked in DEEP else wide, model=asked)]
+    changes = {**changes, "model": None}
+    return [_changed(_evened(recipe), changes) for recipe in chosen]
+
+
+def _evened(recipe: Recipe) -> Recipe:
+    """Weigh rows evenly where the objective is the likelihood alone: a bound balances it with divergences."""
+    return replace(recipe, evenness=0.5) if recipe.model in WITHOUT_LATENTS else recipe
+
+
+def _changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    return replace(recipe, **{name: value for name, value in changes.items() if value not in (None, AUTO)})
 
 
 class SmoothMLP(MLP):
@@ -105,15 +208,29 @@ class SmoothMLP(MLP):
         return h
 
 
-def recipe_for(num_rows: int, one_table: bool, changes: Mapping[str, Any]) -> Recipe:
-    """The recipe for so many rows, of one table or of many; changes that are None leave a setting alone.
+class EvenGaussian(Gaussian):
+    """N(μ, σ²) trained with the weight σ^(2 evenness) for each output, held constant (β-NLL, Seitzer et al., 2022).
 
-    Reading a function off a context takes longer to learn than one function.
+    The gradient of μ is divided by σ². Where noise varies much, a network that has learned σ first sees errors of its
+    means only where it is sure already, and may never learn the others. The weight undoes a part of that; the best μ
+    and σ of each row are the same.
+
+    Args:
+        dim_y: number of outputs.
+        floor: smallest σ.
+        evenness: 0 is the likelihood, 1 weighs the errors of all means alike.
     """
-    num_steps = round(min(3000.0, max(400.0, 600 * math.sqrt(num_rows / 1000))))
-    many = Recipe(num_steps=2000, learning_rate=3e-3, weight_decay=0.01, batch_size=16, dim_lat=64)
-    recipe = Recipe(num_steps=num_steps) if one_table else many
-    return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
+
+    def __init__(self, dim_y: int, floor: float, evenness: float) -> None:
+        super().__init__(dim_y, floor)
+        self.evenness = evenness
+
+    def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
+        """The weighted log-density, summed over the outputs that are there."""
+        mean, scale = self.components(raw)
+        missing = torch.isnan(y)
+        each = gaussian_log_prob(torch.where(missing, 0.0, y), mean, scale)
+        return torch.where(missing, 0.0, each * scale.detach().pow(2 * self.evenness)).sum(-1)
 
 
 class FeatureEmbedding(nn.Module):
@@ -135,6 +252,34 @@ class FeatureEmbedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.silu(self.second(F.silu(self.first(x * self.scale.pow(POWER)))))
+
+    def dropout_shapes(self) -> list[tuple[int, ...]]:
+        """None: there is no dropout here."""
+        return []
+
+
+class WaveEmbedding(nn.Module):
+    """x → latx = SiLU(W [x, sin(f x), cos(f x)] + b), with the frequencies f of each input in a geometric series.
+
+    A network that reads x as it is learns slow functions first and fast ones hardly ever.
+
+    Args:
+        dim_x: number of inputs.
+        width: size of the output.
+        num_waves: number of frequencies.
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, dim_x: int, width: int, num_waves: int) -> None:
+        super().__init__()
+        low, high = (math.log2(end) for end in WAVES)
+        self.register_buffer("frequencies", torch.logspace(low, high, num_waves, base=2.0))
+        self.mix = nn.Linear(dim_x * (1 + 2 * num_waves), width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        angles = (x.unsqueeze(-1) * self.frequencies).flatten(-2)  # [..., dim_x · waves]
+        return F.silu(self.mix(torch.cat([x, angles.sin(), angles.cos()], dim=-1)))
 
     def dropout_shapes(self) -> list[tuple[int, ...]]:
         """None: there is no dropout here."""

@@ -14,9 +14,10 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_array
 from torch import Tensor
 
-from dsvnp.predictive import GaussianPredictive, Predictive
-from dsvnp.tabular.base import BaseNP, Uncertainty
-from dsvnp.tabular.columns import kind_of, names_of, values_of
+from dsvnp.predictive import Predictive
+from dsvnp.tabular.base import BaseNP
+from dsvnp.tabular.columns import names_of, values_of
+from dsvnp.tabular.distribution import NumberDistribution
 
 
 class NPRegressor(RegressorMixin, BaseNP):
@@ -27,9 +28,11 @@ class NPRegressor(RegressorMixin, BaseNP):
     Answers are of the kind of table that was asked with: an array, or a frame or series of pandas or polars.
 
     Args:
-        model: which of `dsvnp.MODELS`.
-        n_replicas: members of the ensemble.
-        max_steps: training steps of each, at most; None chooses for the number of rows.
+        model: which of `dsvnp.MODELS`; "auto" is DSVNP for one table, and for many tables that which predicts held-out
+            tables best.
+        effort: "fast", "balanced" or "thorough": how many steps and members a fit takes.
+        n_replicas: members of the ensemble; None goes by the effort.
+        max_steps: training steps of each, at most; None goes by the number of rows and the effort.
         learning_rate: the largest; None is the recipe's.
         width: width of the networks; None is the recipe's.
         n_draws: latent draws of each replica in a prediction.
@@ -44,6 +47,7 @@ class NPRegressor(RegressorMixin, BaseNP):
     Attributes:
         validation_: what the held-out rows of the training table say of the fit, beside a mean predictor and ridge.
         recipe_: the sizes and rates that were used.
+        best_steps_: the step of each member's best validation; it has the weights of that step.
         target_names_: names of the outputs.
     """
 
@@ -60,12 +64,19 @@ class NPRegressor(RegressorMixin, BaseNP):
         """
         if return_std and return_cov:
             raise ValueError("ask for the standard deviation or for the covariance, not for both")
+        found = self._distribution(X, context, keep=return_std or return_cov)
         if return_cov:
-            return self._predict_cov(X, context)
-        mean, variance = self._ask(X, lambda p, _: (p.mean[0], p.variance[0]), context)
-        if return_std:
-            return self._answer(mean, X), self._answer(np.sqrt(variance), X)
-        return self._answer(mean, X)
+            return found.mean, found.covariance()
+        return (found.mean, found.std) if return_std else found.mean
+
+    def predict_dist(self, X: Any, context: Any = None) -> NumberDistribution:
+        """The whole predictive distribution of rows, in the user's units; all other answers are reductions of it.
+
+        Args:
+            X: inputs.
+            context: a pair (X, y) to predict from in place of the rows of the fit.
+        """
+        return self._distribution(X, context, keep=True)
 
     def predict_quantiles(
         self, X: Any, quantiles: float | Sequence[float] = (0.05, 0.5, 0.95), context: Any = None
@@ -74,44 +85,33 @@ class NPRegressor(RegressorMixin, BaseNP):
 
         A single number is one quantile, of the shape of the mean.
         """
-        single = np.ndim(quantiles) == 0
-        levels = np.atleast_1d(np.asarray(quantiles, dtype=float)).tolist()
-        (values,) = self._ask(X, lambda p, _: _gaussian(p).quantile(levels)[:, 0].permute(1, 2, 0), context)
-        if single:
-            return self._answer(values[..., 0], X)
-        names = [f"{name}_q{level:g}" for name in self.target_names_ for level in levels]
-        if kind_of(X) in ("pandas", "polars"):
-            return self._as_asked(values.reshape(len(values), -1), X, names)
-        return values[:, 0] if self._one_output else values
+        return self._distribution(X, context, keep=False).quantile(quantiles)
 
     def predict_interval(self, X: Any, coverage: float = 0.9, context: Any = None) -> tuple[Any, Any]:
         """Lower and upper ends of the central interval that should hold that share of outputs."""
-        if not 0 < coverage < 1:
-            raise ValueError(
-                f"coverage must lie strictly between 0 and 1, got {coverage}; 0.9 is the 90 % interval"
+        return self._distribution(X, context, keep=False).interval(coverage)
+
+    def ood_score(self, X: Any, context: Any = None) -> Any:
+        """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning.
+
+        ln of the epistemic variance as a part of the outputs' own variance, averaged over outputs.
+        """
+        found = self._distribution(X, context, keep=False)
+        values = found.ood_score
+        if found.num_functions == 1:
+            warnings.warn(
+                "ood_score is the same for every row: it measures how far draws and replicas differ, but one replica "
+                f"of {self.model} with n_draws={self.n_draws} gives a single answer; use more n_replicas, or a model "
+                "with a latent variable and more n_draws",
+                UserWarning,
+                stacklevel=2,
             )
-        ends = [(1 - coverage) / 2, (1 + coverage) / 2]
-        low, high = self._ask(X, lambda p, _: tuple(_gaussian(p).quantile(ends)[:, 0]), context)
-        return self._answer(low, X), self._answer(high, X)
-
-    def sample_y(
-        self, X: Any, n_samples: int = 1, random_state: Any = 0, context: Any = None
-    ) -> NDArray[Any]:
-        """Functions with their noise, [rows, samples] or [rows, outputs, samples]; each draw keeps one z_G."""
-        from dsvnp.tabular.drawing import sample
-
-        values = sample(self, X, n_samples, random_state, context)
-        return values[:, 0] if self._one_output else values
-
-    def uncertainty(self, X: Any, context: Any = None) -> Uncertainty:
-        """Variances due to noise and due to not knowing the function; they add up to the prediction's variance."""
-        parts = self._ask(X, lambda p, _: (p.aleatoric[0], p.epistemic[0]), context)
-        return Uncertainty(*(self._answer(part, X) for part in parts))
+        return values
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R², averaged over outputs; rows whose output is missing are left out."""
         wanted = self._outputs_of(X, y).numpy()
-        mean = self._ask(X, lambda p, _: p.mean[0])[0]
+        (mean,) = self._distribution(X, None, keep=False).reduce(lambda p, _: p.mean[0])
         weights = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
         known = ~np.isnan(wanted)
         each = [
@@ -148,30 +148,19 @@ class NPRegressor(RegressorMixin, BaseNP):
             empty = int(missing.all(0).int().argmax())
             raise ValueError(f"output {empty} has no known value; leave it out of y")
 
-    def _answer(self, values: NDArray[Any], like: Any) -> Any:
-        """[rows, outputs] as the fit's y was, and as the kind of table that was asked with."""
-        return self._as_asked(values[:, 0] if self._one_output else values, like, self.target_names_)
+    def _distribution(self, X: Any, context: Any, keep: bool) -> NumberDistribution:
+        settings = self._settings_of_distribution(X, *self._question(X, context), self._one_output)
+        return NumberDistribution(**settings, strangeness=self._strangeness, keep=keep)
 
-    def _predict_cov(self, X: Any, context: Any) -> tuple[Any, NDArray[Any]]:
-        """Mean, and covariance between rows: that of functions, with each row's own variance on the diagonal."""
-        from dsvnp.tabular.drawing import covariance
-
-        mean, variance = self._ask(X, lambda p, _: (p.mean[0], p.variance[0]), context)
-        cov = covariance(self, X, variance, context)
-        return self._answer(mean, X), cov[..., 0] if self._one_output else cov
-
-    def _ood(self, predictive: Predictive, rows: slice) -> Tensor:
-        """ln of the epistemic variance as a part of the outputs' own variance, averaged over outputs."""
-        if predictive.shape[0] == 1 and rows.start == 0:
-            warnings.warn(
-                "ood_score is the same for every row: it measures how far draws and replicas differ, but one replica "
-                f"of {self.model} with n_draws={self.n_draws} gives a single answer; use more n_replicas, or a model "
-                "with a latent variable and more n_draws",
-                UserWarning,
-                stacklevel=5,  # at the caller of `ood_score`
-            )
+    def _strangeness(self, predictive: Predictive, x: Tensor) -> Tensor:
         unit = self.ensemble_.prior[1].clamp(min=1e-30)
         return (predictive.epistemic[0] / unit.square()).mean(-1).clamp(min=1e-30).log()
+
+    def _own_record(self) -> dict[str, Any]:
+        return {"one_output": self._one_output}
+
+    def _restore_own(self, record: dict[str, Any]) -> None:
+        self._one_output = record["one_output"]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -192,8 +181,3 @@ def _floats(y: Any) -> NDArray[np.float64]:
     if array.ndim > 2:
         raise ValueError(f"y must be [rows] or [rows, outputs], got {array.ndim} axes {array.shape}")
     return array
-
-
-def _gaussian(predictive: Predictive) -> GaussianPredictive:
-    assert isinstance(predictive, GaussianPredictive)
-    return predictive

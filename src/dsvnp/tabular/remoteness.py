@@ -9,21 +9,27 @@ FEW = 20  # rows that say nothing of what is usual
 USUAL = 0.95  # share of the known rows that have another one within the unit
 
 
-def remoteness(x: Tensor, known: Tensor, chunk: int = 1000) -> Tensor:
+def remoteness(x: Tensor, known: Tensor, unit: Tensor | None = None, chunk: int = 1000) -> Tensor:
     """ln of the distance to the nearest known row, in units of the usual distance; 0 within it, [N].
 
     Args:
         x: rows, [N, D].
         known: rows to compare them with, [M, D]; of fewer than twenty nothing is told, and all is 0.
+        unit: the usual distance among them, where it is known already.
         chunk: rows handled at once.
     """
     if len(known) < FEW:
         return x.new_zeros(len(x))
-    among = _distance(known, known).fill_diagonal_(torch.inf).amin(1)
-    unit = torch.quantile(among, USUAL)
-    unit = torch.where(unit > 0, unit, 1.0)  # rows that are all there twice
+    unit = usual_distance(known) if unit is None else unit
     nearest = torch.cat([_distance(part, known).amin(1) for part in x.split(chunk)])
     return (nearest / unit).clamp(min=1).log()
+
+
+def usual_distance(known: Tensor) -> Tensor:
+    """The distance within which most rows [M, D] have another one; 1 if most are there twice."""
+    among = _distance(known, known).fill_diagonal_(torch.inf).amin(1)
+    unit = torch.quantile(among, USUAL)
+    return torch.where(unit > 0, unit, 1.0)
 
 
 def _distance(a: Tensor, b: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,18 +22,21 @@ from torch import Tensor
 
 from dsvnp import __version__
 from dsvnp.devices import pick_device
-from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.classifier import NPClassifier
 from dsvnp.tabular.columns import Encoding
 from dsvnp.tabular.ensemble import Ensemble, Replica
 from dsvnp.tabular.recipe import Recipe
-from dsvnp.tabular.regressor import NPRegressor
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 
 FORMAT, VERSION = "dsvnp-estimator", 3
 RECORD, TENSORS, PLOT = "estimator.json", "tensors.safetensors", "calibration.png"
 OWN = {RECORD, TENSORS, PLOT}  # `dsvnp fit` adds the plot
-KINDS: dict[str, type[BaseNP]] = {kind.kind: kind for kind in (NPRegressor, NPClassifier)}
+
+
+class Content(NamedTuple):
+    """What a folder holds: settings and facts as JSON takes them, and tensors by name."""
+
+    record: dict[str, Any]
+    tensors: dict[str, Tensor]
 
 
 def may_hold(path: Path) -> bool:
@@ -41,15 +44,20 @@ def may_hold(path: Path) -> bool:
     return not path.exists() or (path / RECORD).is_file() or (path.is_dir() and not any(path.iterdir()))
 
 
-def save(estimator: BaseNP, path: Path) -> Path:
+def content_of(estimator: Any) -> Content:
+    """Everything of a fitted estimator."""
+    return Content(_record(estimator), _tensors(estimator))
+
+
+def write(path: Path, record: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
     """Write an estimator into a new folder, or in place of an estimator that is there; files of others stay."""
     if not may_hold(path):
         raise FileExistsError(f"{path} is there and holds no estimator; choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".writing-{path.name}-", dir=path.parent))
     try:
-        save_file(_tensors(estimator), temporary / TENSORS)
-        (temporary / RECORD).write_text(json.dumps(_record(estimator), indent=1) + "\n", encoding="utf-8")
+        save_file(tensors, temporary / TENSORS)
+        (temporary / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         temporary.chmod(0o777 & ~_umask())
         old = temporary.with_name(temporary.name.replace(".writing-", ".old-", 1))
         if path.exists():
@@ -64,22 +72,23 @@ def save(estimator: BaseNP, path: Path) -> Path:
     return path
 
 
-def load(path: Path, device: str = "auto") -> BaseNP:
-    """Read an estimator; refuse what is no such folder, damaged, or newer than this program."""
+def read(path: Path) -> Content:
+    """Read a folder; refuse what is no estimator's, damaged, or newer than this program."""
     record = _read_record(path)
     try:
-        tensors = load_file(path / TENSORS)
+        return Content(record, load_file(path / TENSORS))
     except (OSError, SafetensorError) as error:
         raise ValueError(f"{path / TENSORS} cannot be read ({error}); save the estimator again") from None
-    estimator = KINDS[record["kind"]](**record["params"])
-    estimator.device = device
+
+
+def restore(estimator: Any, content: Content, path: Path) -> None:
+    """Put what was read from a folder into an estimator of its settings."""
     try:
-        _restore(estimator, record, tensors)
+        _restore(estimator, *content)
     except (KeyError, RuntimeError, TypeError) as error:
         raise ValueError(
             f"{path} is damaged: {type(error).__name__} {error}; save the estimator again"
         ) from None
-    return estimator
 
 
 def _umask() -> int:
@@ -111,13 +120,13 @@ def _read_record(path: Path) -> dict[str, Any]:
     return record
 
 
-def _record(estimator: BaseNP) -> dict[str, Any]:
+def _record(estimator: Any) -> dict[str, Any]:
     """Everything but tensors, as JSON holds it."""
     params = estimator.get_params()
     if not isinstance(params["random_state"], int | np.integer | None):
         params["random_state"] = None  # a generator: what it decided is in the tensors
     encoding, names = estimator.encoding_, getattr(estimator, "feature_names_in_", None)
-    record = {
+    return {
         "format": FORMAT,
         "version": VERSION,
         "dsvnp": __version__,
@@ -134,16 +143,11 @@ def _record(estimator: BaseNP) -> dict[str, Any]:
         "num_context": estimator.ensemble_.num_context,
         "noise_seed": estimator.noise_seed_,
         "validation": estimator.validation_,
+        **estimator._own_record(),
     }
-    if isinstance(estimator, NPClassifier):
-        return record | {
-            "classes": estimator.classes_.tolist(),
-            "classes_dtype": estimator.classes_.dtype.str,
-        }
-    return record | {"one_output": estimator._one_output}
 
 
-def _tensors(estimator: BaseNP) -> dict[str, Tensor]:
+def _tensors(estimator: Any) -> dict[str, Tensor]:
     """All tensors by name."""
     x, y = estimator.context_
     ensemble = estimator.ensemble_
@@ -156,7 +160,7 @@ def _tensors(estimator: BaseNP) -> dict[str, Tensor]:
     return {name: value.detach().cpu().clone().contiguous() for name, value in out.items()}
 
 
-def _restore(estimator: BaseNP, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+def _restore(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Put what was read into an estimator."""
     estimator.recipe_ = Recipe(**record["recipe"])
     estimator.n_features_in_ = record["n_features_in"]
@@ -168,10 +172,7 @@ def _restore(estimator: BaseNP, record: dict[str, Any], tensors: dict[str, Tenso
         categories = tuple(None if found is None else tuple(found) for found in encoding["categories"])
         estimator.encoding_ = Encoding(tuple(encoding["names"]), categories)
     estimator.target_names_ = tuple(record["target_names"])
-    if isinstance(estimator, NPClassifier):
-        estimator.classes_ = np.array(record["classes"], dtype=np.dtype(record["classes_dtype"]))
-    else:
-        estimator._one_output = record["one_output"]
+    estimator._restore_own(record)
     estimator.noise_seed_ = record["noise_seed"]
     estimator.validation_ = record["validation"]
     estimator.context_ = tensors["context.x"], tensors["context.y"]
@@ -182,7 +183,7 @@ def _restore(estimator: BaseNP, record: dict[str, Any], tensors: dict[str, Tenso
     )
 
 
-def _replica(estimator: BaseNP, tensors: dict[str, Tensor], row: int) -> Replica:
+def _replica(estimator: Any, tensors: dict[str, Tensor], row: int) -> Replica:
     """One replica, its model made anew from the recipe."""
 
     def part(name: str) -> dict[str, Tensor]:

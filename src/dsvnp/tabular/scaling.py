@@ -120,8 +120,18 @@ class OutputScaling:
     def inverse(self, x: Tensor, predictive: Predictive) -> Predictive:
         """The predictive of y from that of the residual, corrected, [..., rows, D_y]."""
         assert isinstance(predictive, GaussianPredictive)
-        sigma = self.stretch * predictive.scale.pow(self.power)
-        return GaussianPredictive(predictive.loc * self.damping, sigma).affine(self.linear(x), self.scale)
+        factor = self.stretch * predictive.scale.pow(self.power - 1)
+        return stretched(predictive, factor, self.damping).affine(self.linear(x), self.scale)
+
+
+def stretched(
+    predictive: GaussianPredictive, factor: Tensor, damping: Tensor | float = 1.0
+) -> GaussianPredictive:
+    """The predictive with each component's spread times a factor and its mean times a damping.
+
+    Weights, and the dependence between outputs within a component, stay.
+    """
+    return predictive.affine((damping - factor) * predictive.loc, factor)
 
 
 def best_ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,4 +179,5 @@ class ClassScaling:
     def inverse(self, x: Tensor, predictive: Predictive) -> Predictive:
         """The predictive with its temperature."""
         assert isinstance(predictive, CategoricalPredictive)
-        return CategoricalPredictive((predictive.log_probs / self.temperature).log_softmax(-1))
+        logits = predictive.log_probs / self.temperature
+        return CategoricalPredictive(logits.log_softmax(-1), predictive.log_weights)

@@ -9,11 +9,12 @@ classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 
 import torch
 from torch import Tensor
 
-from dsvnp.metrics import accuracy, expected_calibration_error
+from dsvnp.metrics import accuracy, expected_calibration_error, pit_coverage, reliability
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
 LEVELS = (0.5, 0.9)  # of the central intervals whose coverage is reported
@@ -64,19 +65,15 @@ def measure(predictive: Predictive, y: Tensor) -> dict[str, float]:
         f"coverage_{round(100 * level)}": float((off_centre <= level).double().mean()) for level in LEVELS
     }
     # Outputs by themselves: a sum over outputs would be another number for tables of other widths.
-    columns = [one_output(predictive, i).log_prob(y[None, :, [i]])[0][known[:, i]] for i in range(y.shape[1])]
+    log_prob = predictive.log_prob_each(y[None])[0][known]
     roots = [float(error[known[:, i], i].mean().sqrt()) for i in range(y.shape[1])]
     return {
-        "nll": float(-torch.cat(columns).mean()),
+        "nll": float(-log_prob.mean()),
+        "crps": float(predictive.crps(y[None])[0][known].mean()),
         "mse": float(error[known].mean()),
         **dict(zip(_names_of_roots(len(roots)), roots, strict=True)),
         **covered,
     }
-
-
-def one_output(predictive: GaussianPredictive, output: int) -> GaussianPredictive:
-    """The predictive of one output."""
-    return GaussianPredictive(predictive.loc[..., [output]], predictive.scale[..., [output]])
 
 
 def pit_of(predictive: GaussianPredictive, y: Tensor) -> Tensor:
@@ -117,3 +114,39 @@ def errors_as_text(summary: Summary, targets: Sequence[str]) -> list[list[str]]:
 def _names_of_roots(outputs: int) -> list[str]:
     """What the rmse of each output is called in a summary."""
     return ["rmse"] if outputs == 1 else [f"rmse_{i}" for i in range(outputs)]
+
+
+def calibration_plot(calibration: Tensor, title: str) -> bytes:
+    """A PNG of nominal against empirical coverage, or of confidence against accuracy for classes.
+
+    Args:
+        calibration: see `calibration_of`.
+        title: what was predicted.
+    """
+    from matplotlib.figure import Figure
+
+    from dsvnp.plotting.style import COLOURS, INK, house_style
+
+    with house_style():
+        figure = Figure(figsize=(3.6, 3.6))
+        axes = figure.add_subplot()
+        axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
+        if calibration.ndim == 1:
+            levels = torch.linspace(0.02, 0.98, 49, dtype=calibration.dtype)
+            axes.plot(levels, pit_coverage(calibration, levels), color=COLOURS["dsvnp"])
+            axes.set(xlabel="level of the interval", ylabel="share of outputs inside")
+        else:
+            found = reliability(calibration[:, :-1], calibration[:, -1].long(), num_bins=10)
+            filled = found.num_points > 0
+            axes.plot(
+                found.confidence[filled],
+                found.accuracy[filled],
+                color=COLOURS["dsvnp"],
+                marker="o",
+                markersize=3,
+            )
+            axes.set(xlabel="confidence", ylabel="accuracy")
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", title=title)
+        buffer = BytesIO()
+        figure.savefig(buffer, format="png")
+    return buffer.getvalue()

@@ -25,6 +25,25 @@ def mean_and_error(values: torch.Tensor) -> tuple[float, float]:
 
 
 @EACH
+def test_samples_have_the_moments_and_the_entropy_of_the_truth(name):
+    problem, count = PROBLEMS[name], 4000
+    x, _, parameters = problem.draw(1, 3, generator(1))
+    x = x[:, :1].expand(1, count, -1)
+    at = {key: value[:, :1].expand(1, count, -1) for key, value in parameters.items()}
+    y = problem.sample(x, at, generator(2))
+    mean, covariance = (each[0, 0] for each in problem.moments(x, at))
+    error = covariance.diagonal().div(count).sqrt()
+    assert ((y[0].mean(0) - mean).abs() < 5 * error).all()
+    if name != "contamination":  # tails of 2.1 degrees of freedom: a sample's variance says nothing
+        torch.testing.assert_close(
+            y[0].T.cov(correction=0).reshape(covariance.shape), covariance, rtol=0.15, atol=2e-3
+        )
+    # E[p(y') / p(y)] is 1 for y from p and any density p': here p' is p, moved a little.
+    moved = problem.log_density(x, y + 0.01, at) - problem.log_density(x, y, at)
+    assert float(moved.exp().mean()) == pytest.approx(1.0, abs=0.1)
+
+
+@EACH
 def test_tasks_to_test_on(name):
     problem = PROBLEMS[name]
     batches = problem.tasks(25, generator(), batch_size=10, num_points=12, context=(3, 8))

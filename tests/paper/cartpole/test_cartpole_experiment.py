@@ -185,7 +185,7 @@ def test_only_attnnp_is_validated_and_only_its_best_weights_are_measured(tmp_pat
             made.state["best.params"].zero_()
         return made
 
-    def measure(nets, data, draws, num_particles):
+    def measure(nets, data, draws, num_particles, how):
         measured[len(measured)] = sum(float(p.detach().abs().sum()) for p in nets[0].parameters())
         return (), {}
 

@@ -8,8 +8,10 @@ import torch
 from scipy.stats import norm
 from tiny_tables import smooth_rows
 
+from dsvnp.estimation import log_likelihood
 from dsvnp.models import MODELS, Architecture, NeuralProcess, make_model
 from dsvnp.paper.datasets.catalogue import DataTable
+from dsvnp.paper.measuring import FIXED, Likelihoods
 from dsvnp.paper.multioutput.folds import RowPortions, Split, make_split
 from dsvnp.paper.multioutput.measures import (
     SIGMA_FLOOR,
@@ -76,6 +78,20 @@ def test_a_learned_sigma_is_left_alone_and_has_no_squared_error_to_read_off(spli
     scores = measure_net(net("dsvnp", "gaussian"), split, (4, 1), 10).scores
     assert ("mse", "test", "standard") in scores
     assert not any("posterior" in part for _, part, _ in scores)
+
+
+def test_likelihoods_from_draws_that_suffice(split):
+    model, how = net("np", "gaussian"), Likelihoods("suffice", max_draws=64)
+    measured, fixed = (measure_net(model, split, (4, 1), 10, each) for each in (how, FIXED))
+    nll, mse = ("nll", "test", "nats/point"), ("mse", "test", "standard")
+    found = log_likelihood(model, split.task(split.test), max_draws=64)
+    assert measured.scores[nll] == pytest.approx(-found.mean, rel=1e-6)
+    assert measured.drawn[nll] == (found.method, found.draws, found.still)
+    assert measured.scores[mse] == fixed.scores[mse]
+    rows, _ = collect("made", [measured, measured])
+    assert {row.metric for row in rows if row.drawn} == {"nll"}
+    rows, _ = collect("made", [fixed])
+    assert not any(row.drawn for row in rows)
 
 
 def test_sigma_has_a_floor():

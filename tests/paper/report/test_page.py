@@ -117,7 +117,7 @@ def test_a_report_of_one_run_stands_beside_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("nowhere", "which is none"), (".", "no results.json at or below")]
+    ("name", "message"), [("nowhere", "which is not a folder"), (".", "no results.json at or below")]
 )
 def test_nothing_to_report_is_said(tmp_path, name, message):
     with pytest.raises(ValueError, match=message):

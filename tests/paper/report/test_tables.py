@@ -142,6 +142,21 @@ def test_every_experiment_has_its_words_in_its_folder(name):
     assert words.differs
 
 
+def test_a_table_tells_the_draws_behind_its_likelihoods(tmp_path):
+    counted = {"method": ["prior", "importance"], "draws": [512, 128], "still": [True, False]}
+    exact = {"method": ["exact"] * 2, "draws": [1, 1], "still": [True, True]}
+    rows = [row("dsvnp", [1.0, 2.0]) | counted, row("cnp", [1.0, 2.0]) | exact]
+    (table,) = tables_of(run_of(tmp_path / "new", rows))
+    assert "doubled until NLL was still" in table.caption
+    (_, (drawn,)), (_, (sure,)) = table.rows
+    assert drawn.notes == ("128–512 draws", "not still")
+    assert sure.notes == ()
+    (table,) = tables_of(run_of(tmp_path / "old", [row("dsvnp", [1.0])], num_global=32))
+    assert table.caption == (
+        "Lower is better; 1 seed. NLL is from 32 draws, which may be too few where latents are active."
+    )
+
+
 def test_the_summary_counts_what_is_better_and_what_is_worse(tmp_path):
     rows = [row("cnp", [1.0], 2.0), row("np", [1.0], 0.5), row("dsvnp", [1.0], 0.1), row("gp", [1.0, 2.0])]
     run = run_of(tmp_path, rows)

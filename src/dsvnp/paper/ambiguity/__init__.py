@@ -1,1 +1,1 @@
-"""Ambiguity: problems where p(y | task, x) is outside the family of a Gaussian head (PROTOCOLS, section 7)."""
+"""Ambiguity: problems where p(y | task, x) is outside the family of a Gaussian head (PROTOCOLS §7)."""

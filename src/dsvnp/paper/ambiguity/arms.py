@@ -95,6 +95,13 @@ class InverseKinematics(Problem):
         """A mixture of two equal Gaussians."""
         return equal_mixture(y, elbow_solutions(x, parameters["lengths"]), self.noise)
 
+    def sample(self, x: Tensor, parameters: Tensors, generator: torch.Generator) -> Tensor:
+        """One solution or the other, with noise."""
+        up, down = elbow_solutions(x, parameters["lengths"])
+        coin = torch.empty_like(x[..., :1]).uniform_(generator=generator)
+        angles = torch.where(coin < 0.5, up, down)
+        return angles + self.noise * torch.empty_like(angles).normal_(generator=generator)
+
     def moments(self, x: Tensor, parameters: Tensors) -> tuple[Tensor, Tensor]:
         """The mean of both solutions, and a covariance along their difference."""
         up, down = elbow_solutions(x, parameters["lengths"])
@@ -156,6 +163,12 @@ class HiddenPose(Problem):
         return in_chunks(
             self._integrate, x.flatten(), y.flatten(0, 1), lengths.flatten(0, 1), size=1024
         ).reshape(x.shape[:2])
+
+    def sample(self, x: Tensor, parameters: Tensors, generator: torch.Generator) -> Tensor:
+        """Markers of the arm with hidden angles drawn for each point, with noise."""
+        elbow, wrist = uniform((2, *x.shape[:2]), (-self.bend, self.bend), generator)
+        clean = markers(x.squeeze(-1), elbow, wrist, parameters["lengths"])
+        return clean + self.noise * torch.empty_like(clean).normal_(generator=generator)
 
     def _integrate(self, x: Tensor, y: Tensor, lengths: Tensor) -> Tensor:
         """ln p(y | x, lengths) for angles x [P], markers y [P, 8] and lengths [P, 3]."""

@@ -80,6 +80,14 @@ class KickedCartPole(Problem):
         kicked = shared_direction(y - mean, self.kick * gain, self.noise)
         return torch.logaddexp(calm + math.log1p(-self.chance), kicked + math.log(self.chance))
 
+    def sample(self, x: Tensor, parameters: Tensors, generator: torch.Generator) -> Tensor:
+        """The next state, in some steps after a push, with noise."""
+        mean, gain = self._step(x, parameters)
+        coin, push = torch.empty_like(mean[..., :1]), torch.empty_like(mean[..., :1])
+        kicked = coin.uniform_(generator=generator) < self.chance
+        push = torch.where(kicked, self.kick * push.normal_(generator=generator), 0.0)
+        return mean + push * gain + self.noise * torch.empty_like(mean).normal_(generator=generator)
+
     def moments(self, x: Tensor, parameters: Tensors) -> tuple[Tensor, Tensor]:
         """Mean m, covariance chance · kick² g gᵀ + σ² I."""
         mean, gain = self._step(x, parameters)

@@ -67,6 +67,12 @@ class Branches(Problem):
         """A mixture of two equal Gaussians."""
         return equal_mixture(y, torch.stack([parameters["u"], parameters["v"]]), self.noise)
 
+    def sample(self, x: Tensor, parameters: Tensors, generator: torch.Generator) -> Tensor:
+        """One branch or the other, with noise."""
+        u, v = parameters["u"], parameters["v"]
+        second = torch.empty_like(x).uniform_(generator=generator) < 0.5
+        return torch.where(second, v, u) + self.noise * normal_like(u, generator)
+
     def moments(self, x: Tensor, parameters: Tensors) -> tuple[Tensor, Tensor]:
         """Mean ½(u + v), covariance ¼ (u − v)(u − v)ᵀ + σ² I."""
         u, v = parameters["u"], parameters["v"]
@@ -103,6 +109,11 @@ class SharedNoise(Problem):
         f = parameters["f"]
         return shared_direction(y - f, parameters["a"].expand_as(f), self.noise)
 
+    def sample(self, x: Tensor, parameters: Tensors, generator: torch.Generator) -> Tensor:
+        """The curves, a common disturbance, and noise."""
+        f = parameters["f"]
+        return f + parameters["a"] * normal_like(x, generator) + self.noise * normal_like(f, generator)
+
     def moments(self, x: Tensor, parameters: Tensors) -> tuple[Tensor, Tensor]:
         """The Gaussian's own."""
         f = parameters["f"]
@@ -135,6 +146,11 @@ class GaussianNoise(Problem):
     def log_density(self, x: Tensor, y: Tensor, parameters: Tensors) -> Tensor:
         """A Gaussian."""
         return gaussian_log_prob(y, parameters["f"], self.std(x, parameters)).sum(-1)
+
+    def sample(self, x: Tensor, parameters: Tensors, generator: torch.Generator) -> Tensor:
+        """The curve with noise."""
+        f = parameters["f"]
+        return f + self.std(x, parameters) * normal_like(f, generator)
 
     def moments(self, x: Tensor, parameters: Tensors) -> tuple[Tensor, Tensor]:
         """The Gaussian's own."""
@@ -181,6 +197,10 @@ class Contamination(Problem):
         prior = self.prior
         residual = (y - parameters["f"]).squeeze(-1)
         return contaminated(residual, prior.noise, prior.contamination, prior.degrees_of_freedom)
+
+    def sample(self, x: Tensor, parameters: Tensors, generator: torch.Generator) -> Tensor:
+        """The curve with noise and tails."""
+        return self.prior.observe(parameters["f"], generator)
 
     def moments(self, x: Tensor, parameters: Tensors) -> tuple[Tensor, Tensor]:
         """Mean f, variance σ² + A² E[u²] ν/(ν − 2)."""

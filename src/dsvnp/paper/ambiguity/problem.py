@@ -65,6 +65,10 @@ class Problem(ABC):
     def moments(self, x: Tensor, parameters: Tensors) -> tuple[Tensor, Tensor]:
         """Mean [N, T, dim_y] and covariance [N, T, dim_y, dim_y] of p(y | x, θ)."""
 
+    @abstractmethod
+    def sample(self, x: Tensor, parameters: Tensors, generator: torch.Generator) -> Tensor:
+        """Draw y ~ p(y | x, θ) at given inputs, [N, T, dim_y]: what a model's samples are held against."""
+
     def unseen(self) -> Problem:
         """The distribution to test on; the same unless a problem keeps some parameters out of training."""
         return self

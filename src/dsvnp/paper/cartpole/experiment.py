@@ -28,10 +28,11 @@ from dsvnp.paper.cartpole.measures import (
     predict_carts,
 )
 from dsvnp.paper.cartpole.physics import TEST_ENVIRONMENTS, TRAIN_ENVIRONMENTS
-from dsvnp.paper.experiment import Experiment, Printed, UnitResult, Workplace, training_log
+from dsvnp.paper.experiment import Printed, UnitResult, Workplace, training_log
 from dsvnp.paper.label import Label
-from dsvnp.paper.measuring import DrawCounts
+from dsvnp.paper.measuring import FIXED, SUFFICE, DrawCounts, Likelihoods
 from dsvnp.paper.recipe import NO_CHANGE, Change, Recipe
+from dsvnp.paper.weights import WithWeights
 from dsvnp.training import Fleet, Settings
 
 ANNEALED, TUNED, ORACLE = Label("np", "annealed"), Label("dsvnp", "tuned"), Label("oracle-average")
@@ -59,7 +60,7 @@ PAPER, TUNED_RECIPE = CartRecipe(beta_local=5.0), CartRecipe(anneal=0.5)
 
 
 @dataclass(frozen=True)
-class CartPoleExperiment(Experiment):
+class CartPoleExperiment(WithWeights):
     """Settings of the Cart-Pole; the defaults are the paper's where it gives them.
 
     In float32 throughout: raw velocities reach 20 rad/s, where TF32's eleven bits alone are off by 0.01, a tenth of the
@@ -88,6 +89,7 @@ class CartPoleExperiment(Experiment):
     num_contexts: int = 5  # random contexts over which the curve by context size is averaged
     num_rollouts: int = 20  # roll-outs in each test environment
     num_particles: int = 100  # particles of each
+    likelihoods: Likelihoods = FIXED  # how NLL is estimated
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
@@ -119,7 +121,8 @@ class CartPoleExperiment(Experiment):
             num_rollouts=5,
             num_particles=50,
         )
-        return {"smoke": smoke, "quick": quick, "paper": cls("paper", num_seeds=5)}
+        paper = cls("paper", num_seeds=5, likelihoods=SUFFICE)
+        return {"smoke": smoke, "quick": quick, "paper": paper}
 
     def labels(self) -> list[Label]:
         """The models, their variants, and the reference that learns nothing."""
@@ -175,7 +178,8 @@ class CartPoleExperiment(Experiment):
     ) -> UnitResult:
         """Train replicas of a model and measure them."""
         nets = self._train(label, recipe, seeds, place, change)
-        rows, extras = measure_carts(nets, self.unseen(place.device), recipe.draws, self.num_particles)
+        data = self.unseen(place.device)
+        rows, extras = measure_carts(nets, data, recipe.draws, self.num_particles, self.likelihoods)
         extras["training"] = training_log(label, seeds, place)
         return UnitResult(label, tuple(seeds), rows, extras)
 
@@ -193,9 +197,17 @@ class CartPoleExperiment(Experiment):
             return torch.stack([nll(predict_carts(net, task, recipe.draws), task) for net in nets])
 
         make = partial(make_model, label.model, arch)
-        source = CartPoleTasks(train, self.num_points, 1, self.max_context)
-        fleet = self.train_replicas(label, make, source, seeds, settings, place, validation)
-        return [fleet.replica(row, best=label.model == "attnnp") for row in range(len(seeds))]
+
+        def trained() -> list[NeuralProcess]:
+            source = CartPoleTasks(train, self.num_points, 1, self.max_context)
+            fleet = self.train_replicas(label, make, source, seeds, settings, place, validation)
+            return [fleet.replica(row, best=label.model == "attnnp") for row in range(len(seeds))]
+
+        return self.nets_of(label, seeds, place, make, trained)
+
+    def measurable(self, label: Label, seeds: Sequence[int], place: Workplace) -> list[int]:
+        """The reference that learns nothing has no weights and needs none."""
+        return list(seeds) if label == ORACLE else super().measurable(label, seeds, place)
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         """What context buys, one roll-out, and the error and coverage of all roll-outs."""

@@ -5,13 +5,22 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from dsvnp.metrics import Points, nll, point_nll, point_squared_error, squared_error
+from dsvnp.metrics import Points, point_squared_error, squared_error
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.cartpole.data import Environments, Transitions, average_step, identification_task
 from dsvnp.paper.cartpole.physics import TEST_ENVIRONMENTS
 from dsvnp.paper.cartpole.rollouts import RolloutScores, roll_out, roll_out_average, shown_rollout
-from dsvnp.paper.experiment import Measurement
-from dsvnp.paper.measuring import DrawCounts, chunk_of, seeded_predict
+from dsvnp.paper.experiment import Drawn, Measurement
+from dsvnp.paper.measuring import (
+    FIXED,
+    DrawCounts,
+    Likelihoods,
+    PointNLL,
+    by_task,
+    chunk_of,
+    estimate_nll,
+    seeded_predict,
+)
 from dsvnp.predictive import GaussianPredictive, Predictive
 from dsvnp.task import Task
 
@@ -53,13 +62,21 @@ class UnseenCarts(NamedTuple):
 
 
 def measure_carts(
-    nets: Sequence[NeuralProcess], data: UnseenCarts, draws: DrawCounts, num_particles: int
+    nets: Sequence[NeuralProcess],
+    data: UnseenCarts,
+    draws: DrawCounts,
+    num_particles: int,
+    how: Likelihoods = FIXED,
 ) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
     """Table 3's rows and those of the roll-outs, one value per net; and what the figures show."""
     predictions = [predict_carts(net, data.task, draws) for net in nets]
-    rows = [
-        _row(name, f"test-{points}", unit, (metric(p, data.task, points) for p in predictions))
-        for name, unit, metric in (("nll", "nats/point", nll), ("mse", "raw", squared_error))
+    pairs = list(zip(nets, predictions, strict=True))
+    losses = {
+        points: [estimate_nll(net, [data.task], points, how, [p]) for net, p in pairs] for points in POINTS
+    }
+    rows = [_likelihood_row(points, found) for points, found in losses.items()]
+    rows += [
+        _row("mse", f"test-{points}", "raw", (squared_error(p, data.task, points) for p in predictions))
         for points in POINTS
     ]
     generator = torch.Generator(data.runs.x.device)
@@ -69,10 +86,12 @@ def measure_carts(
         mse, inside = zip(*((s.mse[step - 1], s.coverage[step - 1]) for s in scores), strict=True)
         rows.append(_row("rollout-mse", f"step-{step}", "raw", mse))
         rows.append(_row("rollout-coverage-90", f"step-{step}", "share", inside))
-    curves = [by_context(net, data, draws) for net in nets]
+    curves = [by_context(net, data, draws, how) for net in nets]
     extras = {
         "environments": TEST_ENVIRONMENTS,
-        "by_environment": [by_environment(p, data.task) for p in predictions],
+        "by_environment": [
+            by_environment(p, data.task, loss) for p, loss in zip(predictions, losses["J"], strict=True)
+        ],
         "context_sizes": list(data.by_size),
         "nll": [curve["nll"] for curve in curves],
         "mse": [curve["mse"] for curve in curves],
@@ -103,26 +122,36 @@ def measure_oracle(
     return tuple(rows), extras
 
 
-def by_context(net: NeuralProcess, data: UnseenCarts, draws: DrawCounts) -> dict[str, list[float]]:
+def by_context(
+    net: NeuralProcess, data: UnseenCarts, draws: DrawCounts, how: Likelihoods = FIXED
+) -> dict[str, list[float]]:
     """NLL and squared error outside the context for each size of context."""
     out: dict[str, list[float]] = {"nll": [], "mse": []}
     for tasks in data.by_size.values():
-        predictions = [(predict_carts(net, task, draws), task) for task in tasks]
-        out["nll"].append(float(torch.cat([point_nll(p, task) for p, task in predictions]).mean()))
-        out["mse"].append(float(torch.cat([point_squared_error(p, task) for p, task in predictions]).mean()))
+        predictions = [predict_carts(net, task, draws) for task in tasks]
+        errors = [point_squared_error(p, task) for p, task in zip(predictions, tasks, strict=True)]
+        out["nll"].append(estimate_nll(net, tasks, "P", how, predictions).mean)
+        out["mse"].append(float(torch.cat(errors).mean()))
     return out
 
 
-def by_environment(predictive: Predictive, task: Task) -> dict[str, list[float]]:
+def by_environment(predictive: Predictive, task: Task, loss: PointNLL) -> dict[str, list[float]]:
     """NLL and squared error of each environment, over all its transitions (J)."""
     assert task.y_target is not None
     error = (task.y_target - predictive.mean).square().mean((1, 2))
-    return {"nll": (-predictive.log_prob(task.y_target).mean(1)).tolist(), "mse": error.tolist()}
+    return {"nll": by_task(loss.values, [task], "J").tolist(), "mse": error.tolist()}
 
 
 def predict_carts(net: NeuralProcess, task: Task, draws: DrawCounts) -> Predictive:
     """Predict with draws that are the same for each call, in parts that fit into a few hundred megabytes."""
     return seeded_predict(net, task, draws, chunk_of(draws, 100_000))
+
+
+def _likelihood_row(points: Points, found: Sequence[PointNLL]) -> Measurement:
+    """NLL of some points, and the draws it took."""
+    drawn: tuple[Drawn, ...] = sum((each.drawn for each in found), ())
+    values = tuple(each.mean for each in found)
+    return Measurement("cartpole", "nll", f"test-{points}", "nats/point", values, drawn)
 
 
 def _row(metric: str, split: str, unit: str, values: Iterable[torch.Tensor]) -> Measurement:

@@ -71,6 +71,15 @@ def euler_step(system: CartPole, state: Tensor, force: Tensor | float, dt: float
     return state + dt * derivative(system, state, force)
 
 
+def rk4_step(system: CartPole, state: Tensor, force: Tensor | float, dt: float = 0.1) -> Tensor:
+    """The state after one classical Runge-Kutta step, the force held: what Euler's step approximates."""
+    k1 = derivative(system, state, force)
+    k2 = derivative(system, state + dt / 2 * k1, force)
+    k3 = derivative(system, state + dt / 2 * k2, force)
+    k4 = derivative(system, state + dt * k3, force)
+    return state + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+
+
 def rollout(system: CartPole, start: Tensor, forces: Tensor, dt: float = 0.1) -> tuple[Tensor, Tensor]:
     """Run Euler steps from starts `[..., 4]` under forces `[..., H]`.
 

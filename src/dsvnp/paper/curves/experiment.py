@@ -15,10 +15,12 @@ from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.naming import lookup
 from dsvnp.paper.curves.figures import draw_by_context, draw_calibration, draw_functions
 from dsvnp.paper.curves.measures import UnseenCurves, curve_extras, curve_panels, measure_curves
-from dsvnp.paper.experiment import Experiment, Printed, UnitResult, Workplace, training_log
+from dsvnp.paper.experiment import Printed, UnitResult, Workplace, training_log
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
+from dsvnp.paper.measuring import FIXED, SUFFICE, Likelihoods
 from dsvnp.paper.recipe import NO_CHANGE, Change, Recipe
+from dsvnp.paper.weights import WithWeights
 from dsvnp.sources.curves import Curves
 from dsvnp.training import Settings
 
@@ -72,7 +74,7 @@ SMALLER: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class CurvesExperiment(Experiment):
+class CurvesExperiment(WithWeights):
     """Settings of the curves; the defaults are the paper's where it gives them."""
 
     name: ClassVar[str] = "curves"
@@ -82,7 +84,7 @@ class CurvesExperiment(Experiment):
         for model, value in zip(("cnp", "np", "attnnp", "dsvnp"), row, strict=True)
         if value is not None
     }
-    extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "recipes")
+    extendable: ClassVar[tuple[str, ...]] = (*WithWeights.extendable, "recipes")
 
     # what to run: "paper", and "wide" with a larger network and a schedule to suit it (decision 5)
     recipes: tuple[str, ...] = ("paper", "wide")
@@ -94,6 +96,7 @@ class CurvesExperiment(Experiment):
     num_tests: int = 2000  # realisations to test on
     test_points: int = 400  # points of each
     num_global: int = 32  # draws of z_G in prediction
+    likelihoods: Likelihoods = FIXED  # how NLL is estimated
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
@@ -112,7 +115,8 @@ class CurvesExperiment(Experiment):
         wide = replace(WIDE, num_steps=5000, num_points=64, **SMALLER)
         sizes: dict[str, Any] = {"max_context": 32, "extra_context": 64, "num_tests": 200, "test_points": 128}
         quick = cls(preset="quick", recipes=("wide",), wide=wide, **sizes)
-        return {"smoke": smoke, "quick": quick, "paper": cls("paper", num_seeds=5, precision="tf32")}
+        paper = cls("paper", num_seeds=5, precision="tf32", likelihoods=SUFFICE)
+        return {"smoke": smoke, "quick": quick, "paper": paper}
 
     def labels(self) -> list[Label]:
         """Each model by each recipe."""
@@ -131,15 +135,17 @@ class CurvesExperiment(Experiment):
         """Train, then measure on the same unseen functions for all."""
         nets = self._train(label, self.wide if label.variant == "wide" else self.paper, seeds, place)
         data = self.unseen(place.device)
-        extras = curve_extras(nets, data, self.num_global)
+        extras = curve_extras(nets, data, self.num_global, self.likelihoods)
         extras["training"] = training_log(label, seeds, place)
         extras["panels"] = curve_panels(nets[0], self.num_global, place.device) if 0 in seeds else None
-        return UnitResult(label, tuple(seeds), measure_curves(nets, data, self.num_global), extras)
+        rows = measure_curves(nets, data, self.num_global, self.likelihoods)
+        return UnitResult(label, tuple(seeds), rows, extras)
 
     def ablate(self, label: Label, change: Change, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train a model by the paper's recipe with a change, and measure it."""
         nets = self._train(label, self.paper, seeds, place, change)
-        measured = measure_curves(nets, self.unseen(place.device), self.num_global)
+        data = self.unseen(place.device)
+        measured = measure_curves(nets, data, self.num_global, self.likelihoods)
         return UnitResult(label, tuple(seeds), measured, {"training": training_log(label, seeds, place)})
 
     def _train(
@@ -150,11 +156,15 @@ class CurvesExperiment(Experiment):
         place: Workplace,
         change: Change = NO_CHANGE,
     ) -> list[NeuralProcess]:
-        """Train replicas of a model on curves."""
+        """Train replicas of a model on curves, or take kept ones."""
         arch, settings = change.apply(recipe.architecture(), self.settings(recipe))
         make = partial(make_model, label.model, arch)
-        fleet = self.train_replicas(label, make, self.source(recipe), seeds, settings, place)
-        return [fleet.replica(row) for row in range(len(seeds))]
+
+        def train() -> list[NeuralProcess]:
+            fleet = self.train_replicas(label, make, self.source(recipe), seeds, settings, place)
+            return [fleet.replica(row) for row in range(len(seeds))]
+
+        return self.nets_of(label, seeds, place, make, train)
 
     def unseen(self, device: torch.device) -> UnseenCurves:
         """What every model is measured on."""
@@ -163,9 +173,10 @@ class CurvesExperiment(Experiment):
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         """Fig. 2's rows, NLL by context size, calibration, and the divergences during training."""
+        logged = [unit for unit in units if unit.extras["training"]["step"]]
         return [
             *draw_functions(units, out),
             draw_by_context(units, out),
             draw_calibration(units, out),
-            training_figure(units, out / "training.svg"),
+            *([training_figure(logged, out / "training.svg")] if logged else []),
         ]

@@ -13,7 +13,7 @@ SHOWN = "interpolation, outside the context"
 
 
 def draw_functions(units: Sequence[UnitResult], out: Path) -> list[Path]:
-    """A figure for the paper's recipe and one for the wider: one column per model."""
+    """A figure for the paper's recipe and one for the wider: one column per model. Of the wider its first row too."""
     paths = []
     for variant in ("", "wide"):
         models = {
@@ -28,6 +28,8 @@ def draw_functions(units: Sequence[UnitResult], out: Path) -> list[Path]:
             ]
             path = out / f"functions-{variant or 'paper'}.svg"
             paths.append(functions_figure(rows, path, trained=INSIDE))
+            if variant == "wide":
+                paths.append(functions_figure(rows[:1], out / "inside-wide.svg"))
     return paths
 
 

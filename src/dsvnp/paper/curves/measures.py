@@ -6,12 +6,11 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from dsvnp.metrics import Points, pit, pit_coverage, point_nll, point_squared_error
+from dsvnp.metrics import Points, pit, pit_coverage, point_squared_error
 from dsvnp.models import NeuralProcess
-from dsvnp.paper.experiment import Measurement
-from dsvnp.paper.measuring import seeded_predict
+from dsvnp.paper.experiment import Drawn, Measurement
+from dsvnp.paper.measuring import FIXED, Likelihoods, PointNLL, by_task, estimate_nll, seeded_predict
 from dsvnp.plotting.figures import Panel
-from dsvnp.predictive import Predictive
 from dsvnp.sources.curves import curve_tasks, draw_curves
 from dsvnp.task import Task
 
@@ -52,7 +51,7 @@ class UnseenCurves(NamedTuple):
 
 
 def measure_curves(
-    nets: Sequence[NeuralProcess], data: UnseenCurves, num_global: int
+    nets: Sequence[NeuralProcess], data: UnseenCurves, num_global: int, how: Likelihoods = FIXED
 ) -> tuple[Measurement, ...]:
     """The tables' rows, one value per net.
 
@@ -60,40 +59,42 @@ def measure_curves(
     the interval of training, one function can outweigh all others), and outside the context the squared error.
     """
     rows: dict[tuple[str, str, str], list[float]] = {}
+    drawn: dict[tuple[str, str, str], tuple[Drawn, ...]] = {}
     for split, tasks in data.splits.items():
         part, _, suffix = split.partition("-")
         for net in nets:
-            predictions = [(seeded_predict(net, task, (num_global, 1)), task) for task in tasks]
+            predictions = [seeded_predict(net, task, (num_global, 1)) for task in tasks]
             for points in POINTS:
                 name = "-".join(filter(None, [part, points, suffix]))
-                of_each = torch.cat([_by_function(p, task, points) for p, task in predictions])
-                of_all = torch.cat([point_nll(p, task, points) for p, task in predictions])
-                rows.setdefault(("nll", name, "nats/point"), []).append(float(of_all.mean()))
-                rows.setdefault(("nll-median", name, "nats/point"), []).append(float(of_each.median()))
-            error = torch.cat([point_squared_error(p, task, "P") for p, task in predictions]).mean()
+                of_all = estimate_nll(net, tasks, points, how, predictions)
+                of_each = by_task(of_all.values, tasks, points)
+                for metric, value in (("nll", of_all.mean), ("nll-median", float(of_each.median()))):
+                    what = (metric, name, "nats/point")
+                    rows.setdefault(what, []).append(value)
+                    drawn[what] = drawn.get(what, ()) + of_all.drawn
+            pairs = zip(predictions, tasks, strict=True)
+            error = torch.cat([point_squared_error(p, task, "P") for p, task in pairs]).mean()
             rows.setdefault(("mse", name, "raw"), []).append(float(error))
-    return tuple(Measurement("curves", *what, tuple(values)) for what, values in rows.items())
+    return tuple(
+        Measurement("curves", *what, tuple(values), drawn.get(what, ())) for what, values in rows.items()
+    )
 
 
-def _by_function(predictive: Predictive, task: Task, points: Points) -> Tensor:
-    """Each function's NLL per point, [B]."""
-    assert task.y_target is not None and task.in_context is not None
-    counted = task.mask_target & ~task.in_context if points == "P" else task.mask_target
-    values = torch.where(counted, -predictive.log_prob(task.y_target), 0.0)
-    return values.sum(-1) / counted.sum(-1)
-
-
-def curve_extras(nets: Sequence[NeuralProcess], data: UnseenCurves, num_global: int) -> dict[str, Any]:
+def curve_extras(
+    nets: Sequence[NeuralProcess], data: UnseenCurves, num_global: int, how: Likelihoods = FIXED
+) -> dict[str, Any]:
     """NLL outside the context for each size of context, and coverage of central intervals: one list per net."""
 
     def outside(score: Callable[..., Tensor], net: NeuralProcess, tasks: Sequence[Task]) -> Tensor:
         return torch.cat([score(seeded_predict(net, t, (num_global, 1)), t, "P") for t in tasks])
 
+    def likelihood(net: NeuralProcess, tasks: Sequence[Task]) -> PointNLL:
+        predictions = [seeded_predict(net, task, (num_global, 1)) for task in tasks]
+        return estimate_nll(net, tasks, "P", how, predictions)
+
     return {
         "context_sizes": list(data.by_size),
-        "nll_by_context": [
-            [float(outside(point_nll, net, tasks).mean()) for tasks in data.by_size.values()] for net in nets
-        ],
+        "nll_by_context": [[likelihood(net, tasks).mean for tasks in data.by_size.values()] for net in nets],
         "levels": LEVELS,
         "coverage": [pit_coverage(outside(pit, net, data.splits["inter"]), LEVELS).tolist() for net in nets],
     }

@@ -20,6 +20,7 @@ from dsvnp.naming import lookup
 from dsvnp.paper.datasets.locate import MissingDataError
 from dsvnp.paper.experiment import Experiment, Measurement, Printed, UnitResult, Workplace
 from dsvnp.paper.label import Label
+from dsvnp.paper.measuring import FIXED, SUFFICE, Likelihoods
 from dsvnp.paper.multioutput.baselines import REGRESSORS, measure_baseline
 from dsvnp.paper.multioutput.figures import calibration_figure, errors_figure
 from dsvnp.paper.multioutput.folds import JUDGED, PUBLISHED, RowPortions, Split, load_rows, load_splits
@@ -112,6 +113,9 @@ class MultiOutputExperiment(Experiment):
     num_trees: int = 500  # of extra-trees
     n_jobs: int = 1  # cores that extra-trees and 5-NN may use; -1 for all
     gp: SparseGP = field(default_factory=SparseGP)  # settings of the sparse GP
+    likelihoods: Likelihoods = (
+        FIXED  # how NLL of single networks is estimated; the strong recipe's are ensembles
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,7 +162,7 @@ class MultiOutputExperiment(Experiment):
             num_trees=100,
             gp=SparseGP(64, 200),
         )
-        return {"smoke": smoke, "quick": quick, "paper": cls(preset="paper")}
+        return {"smoke": smoke, "quick": quick, "paper": cls(preset="paper", likelihoods=SUFFICE)}
 
     def missing(self, data_dir: Path | None) -> str | None:
         """The first data set whose files are not there."""
@@ -219,7 +223,10 @@ class MultiOutputExperiment(Experiment):
         make = partial(make_model, label.model, arch)
         fleet = self.train_replicas(label, make, sources, seeds, settings, place)
         draws = (recipe.num_passes if label.model == "mc-dropout" else recipe.num_global, 1)
-        return [measure_net(fleet.replica(row), split, draws, points) for row, split in enumerate(splits)]
+        return [
+            measure_net(fleet.replica(row), split, draws, points, self.likelihoods)
+            for row, split in enumerate(splits)
+        ]
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         """Errors by model, calibration; and the study of what the paper's figures are."""

@@ -13,7 +13,7 @@ Parts ("split" of a row) and where the context comes from:
 Units: "standard" divides each output by its standard deviation, "raw" by nothing, "minmax" by its range.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -22,8 +22,8 @@ from torch import Tensor
 from dsvnp.likelihoods import FixedGaussian
 from dsvnp.metrics import nll, pit, pit_coverage
 from dsvnp.models import NeuralProcess
-from dsvnp.paper.experiment import Measurement
-from dsvnp.paper.measuring import DrawCounts, chunk_of, seeded_predict
+from dsvnp.paper.experiment import Drawn, Measurement
+from dsvnp.paper.measuring import FIXED, DrawCounts, Likelihoods, chunk_of, estimate_nll, seeded_predict
 from dsvnp.paper.multioutput.folds import Rows, Split
 from dsvnp.predictive import GaussianPredictive, Predictive
 from dsvnp.task import Task
@@ -39,9 +39,12 @@ class SplitScores(NamedTuple):
     scores: Scores
     coverage: list[float]
     by_output: list[float]
+    drawn: Mapping[tuple[str, str, str], Drawn] = {}  # the draws behind likelihoods, where they were counted
 
 
-def measure_net(net: NeuralProcess, split: Split, draws: DrawCounts, num_points: int) -> SplitScores:
+def measure_net(
+    net: NeuralProcess, split: Split, draws: DrawCounts, num_points: int, how: Likelihoods = FIXED
+) -> SplitScores:
     """Measure a trained network; σ of a squared-error likelihood is set here, from held-out rows."""
     set_sigma(net, split, draws)
     parts = {"test": split.task(split.test), "train": split.task(split.train)}
@@ -50,6 +53,8 @@ def measure_net(net: NeuralProcess, split: Split, draws: DrawCounts, num_points:
     parts["test-own"] = batches(split.test, num_points, num_context)
     predictions = ((part, task, predict_rows(net, task, draws)) for part, task in parts.items())
     measured = measure_parts(predictions, split)
+    if how.draws == "suffice":
+        measured = _with_draws_that_suffice(measured, net, parts, how)
     if isinstance(net.likelihood, FixedGaussian):  # whose log-likelihood is the squared error itself
         for part, task in (
             ("test-posterior", parts["test-own"]),
@@ -59,6 +64,17 @@ def measure_net(net: NeuralProcess, split: Split, draws: DrawCounts, num_points:
                 terms = net.objective(task, noise={}).per_point()
             measured.scores["mse", part, "standard"] = -float(terms["log_likelihood"])
     return measured
+
+
+def _with_draws_that_suffice(
+    measured: SplitScores, net: NeuralProcess, parts: Mapping[str, Task], how: Likelihoods
+) -> SplitScores:
+    """The scores with NLL from as many draws as it takes."""
+    scores, drawn = dict(measured.scores), {}
+    for name in [name for name in scores if name[0] == "nll"]:
+        found = estimate_nll(net, [parts[name[1]]], "P", how, [])
+        scores[name], drawn[name] = found.mean, found.drawn[0]
+    return measured._replace(scores=scores, drawn=drawn)
 
 
 def measure_parts(predictions: Iterable[tuple[str, Task, Predictive]], split: Split) -> SplitScores:
@@ -117,7 +133,12 @@ def gaussian(mean: Tensor, scale: Tensor) -> GaussianPredictive:
 def collect(dataset: str, measured: Sequence[SplitScores]) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
     """Measurements with one value per split, in the order of the splits, and extras for the figures."""
     rows = tuple(
-        Measurement(dataset, *name, tuple(each.scores[name] for each in measured))
+        Measurement(
+            dataset,
+            *name,
+            tuple(each.scores[name] for each in measured),
+            tuple(each.drawn[name] for each in measured if name in each.drawn),
+        )
         for name in measured[0].scores
     )
     extras = {

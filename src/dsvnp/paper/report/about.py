@@ -1,4 +1,4 @@
-"""What a report says of each experiment: `words.toml` in the experiment's folder, so that no torch is needed."""
+"""The words of a report on each experiment, from `words.toml` in the experiment's folder; needs no torch."""
 
 import tomllib
 from collections.abc import Mapping
@@ -23,12 +23,14 @@ class About(NamedTuple):
     question: str = ""  # what it asks
     differs: tuple[str, ...] = ()  # what differs from the paper or settles what it leaves open, and why
     figures: Mapping[str, str] = {}  # what each figure shows, by the name of its file or a pattern of names
-    table_per: str = "dataset"  # a table for each "dataset", with splits as columns, or for each "split"
+    table_per: str = "dataset"  # one table for each "dataset", with splits as columns, or for each "split"
     repeat: str = "seed"  # what a value of a row's `seeds` is: a "seed", a "split", a "fold"
     # patterns of "metric/split/unit" whose tables stand first; the others can be unfolded
     headline: tuple[str, ...] = ("*",)
     # lines of the table in the README, see `studies/readme_blocks.py`
     lines: tuple[Mapping[str, str], ...] = ()
+    # the draws behind likelihoods whose rows do not count them, with names of settings: "{paper.num_global} draws"
+    draws: str = ""
     names: Mapping[str, str] = {}  # data sets and parts of splits, in words
     # the experiment's own metrics: in words, and what is good; "own" is lower on the domain's own data and higher
     # elsewhere
@@ -37,7 +39,7 @@ class About(NamedTuple):
 
 @cache
 def words_of(experiment: str) -> About:
-    """What is known of an experiment; of one that is not ours, its name."""
+    """The words of an experiment; for one that is not ours, its name alone."""
     places = {name: f"{name}/words.toml" for name in EXPERIMENTS} | OTHERS
     if experiment not in places:
         return About(experiment)
@@ -46,7 +48,7 @@ def words_of(experiment: str) -> About:
 
 
 def about(run: Run) -> About:
-    """What is known of a run's experiment."""
+    """The words of a run's experiment."""
     return words_of(run.experiment)
 
 
@@ -58,7 +60,7 @@ def order_of(run: Run) -> tuple[int, int, str]:
 
 
 def figures_of(run: Run) -> list[tuple[Path, str]]:
-    """A run's figures and what they show, in the order of the texts; one without a text has its name in words."""
+    """A run's figures and their captions, in the order of the captions; one without a caption has its name in words."""
     texts = about(run).figures
     found = []
     for path in run.figures:

@@ -1,4 +1,4 @@
-"""What a report is made of: the runs at or below a folder in the paper's order, and what both its forms say of them."""
+"""Contents of a report: the runs at or below a folder in the paper's order, and the text that both its forms share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEDE = (
 
 
 class Report(NamedTuple):
-    """What a report is made of."""
+    """The runs and measurements that a report shows."""
 
     folder: Path
     runs: Sequence[Run]
@@ -31,7 +31,7 @@ class Report(NamedTuple):
     def find(cls, folder: Path) -> Report:
         """Everything at or below a folder, in the paper's order."""
         if not folder.is_dir():
-            raise ValueError(f"expected a folder with results, got {folder}, which is none")
+            raise ValueError(f"expected a folder with results, got {folder}, which is not a folder")
         runs = [*find_runs(folder), *find_folds(folder)]
         report = cls(folder, sorted(runs, key=order_of), find_speed(folder))
         if not report.runs and not report.speed:
@@ -40,7 +40,7 @@ class Report(NamedTuple):
 
 
 class Section(NamedTuple):
-    """What both forms of the report say of a run."""
+    """The part of a report on one run, the same in both its forms."""
 
     title: str
     anchor: str
@@ -53,7 +53,7 @@ class Section(NamedTuple):
 
     @classmethod
     def of(cls, run: Run, report: Report) -> Section:
-        """Gather it."""
+        """Gather the words and tables of a run."""
         tables = tables_of(run)
         first, more = ([table for table in tables if table.headline is flag] for flag in (True, False))
         titles = title_of(run), anchor(run, report), facts_of(run), about(run)
@@ -61,7 +61,7 @@ class Section(NamedTuple):
 
     @property
     def more_text(self) -> str:
-        """How many tables are folded away."""
+        """The number of tables that are folded, in words."""
         return f"{len(self.more)} more table{'s' * (len(self.more) > 1)}"
 
 

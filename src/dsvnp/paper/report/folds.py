@@ -1,4 +1,4 @@
-"""The benchmark of the estimators as a run: what `benchmarks/estimators.py` wrote, in rows like all others."""
+"""The benchmark of the estimators as a run: the output of `benchmarks/estimators.py`, in rows like all others."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ METRICS = ("rmse", "nll", "accuracy")
 
 
 def read_folds(path: Path) -> Run:
-    """Read a `rows.json` with a row for each data set, estimator and fold."""
+    """Read a `rows.json` with one row for each data set, estimator and fold."""
     folds = read_record(path, FOLDS)
     for number, fold in enumerate(folds):
         if reason := wrong(fold, {metric: NUMBER for metric in METRICS if metric in fold}, f"[{number}]"):
@@ -27,12 +27,12 @@ def read_folds(path: Path) -> Run:
 
 
 def find_folds(folder: Path) -> list[Run]:
-    """What the benchmark wrote at or below a folder."""
+    """The benchmark's results at or below a folder."""
     return [read_folds(path) for path in found_below(folder, "estimators/rows.json")]
 
 
 def _unit(metric: str, fold: dict[str, Any]) -> str:
-    """The unit of a metric; that of a classifier's NLL is another one."""
+    """The unit of a metric; a classifier's NLL has another one."""
     if metric == "accuracy":
         return "share"
     return "nats/row" if "accuracy" in fold else "standard"

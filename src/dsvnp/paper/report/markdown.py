@@ -46,7 +46,7 @@ def markdown_run(section: Section, report: Report) -> str:
 
 
 def markdown_table(table: Table, heading: bool = True) -> str:
-    """A table; the best of a column is bold, what stands below a figure follows after a break."""
+    """A table; the best of a column is bold, the text below a figure follows after a break."""
     lines = [f"**{table.title}.** {table.caption}", ""] if heading else []
     lines.append("| " + " | ".join(map(plain, table.columns)) + " |")
     lines.append("|" + " --- |" * len(table.columns))

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: as many digits as their spread supports, and words for which is better."""
+"""Numbers for a reader: as many digits as their spread supports, and which of two is better, in words."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def printed(value: float) -> str:
 
 
 def mean_and_spread(row: Mapping[str, Any]) -> str:
-    """The mean ± the standard deviation of a row, to the same decimal; the mean alone where nothing spreads.
+    """The mean ± the standard deviation of a row, to the same decimal; the mean alone where there is no spread.
 
     A spread that would read 0 there is written as a power of ten.
     """
@@ -36,7 +36,7 @@ def mean_and_spread(row: Mapping[str, Any]) -> str:
 
 
 def needs_median(row: Mapping[str, Any]) -> bool:
-    """Whether a few seeds may carry the mean away: it is far from the median, or its spread is half its size."""
+    """Whether a few seeds may dominate the mean: it is far from the median, or its spread is half its size."""
     mean, std, median = row["mean"], row["std"], row["median"]
     if median is None or len(row["seeds"]) < 3 or set(row["seeds"]) <= {0, 1}:
         return False

@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML page: its style and its pictures are inside, nothing is fetched."""
+"""The report as one self-contained HTML page: its style and its pictures are inside, and it loads nothing."""
 
 import base64
 import re

@@ -1,4 +1,4 @@
-"""Runs as a report finds them: `results.json`, the figures beside it, and how long it took. No weights are needed."""
+"""Runs as a report finds them: `results.json`, the figures next to it, and how long it took. No weights are needed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Run:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a `results.json` and the times beside it."""
+        """Read a `results.json` and the files next to it."""
         data = read_record(path, RESULTS)
         units = path.parent / "units.json"
         known = read_record(units, TIMES)["units"] if is_own(units) else None
@@ -35,7 +35,7 @@ class Run:
 
     @property
     def figures(self) -> list[Path]:
-        """The pictures beside the results, by name."""
+        """The pictures next to the results, by name."""
         return sorted(path for path in self.folder.iterdir() if path.suffix in PICTURES and is_own(path))
 
     @property

@@ -1,5 +1,6 @@
-"""Tables of a run: ours and the paper's, one row per model. The pages decide what they look like."""
+"""Tables of a run: our figures and the paper's, one row per model. The pages decide how they look."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +18,7 @@ MAX_COLUMNS = 6  # what a screen shows next to each other
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table says in one place."""
+    """One cell of a table."""
 
     text: str  # the figure
     # what stands below it: the paper's figure, the median, the number of seeds where it differs
@@ -28,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table."""
+    """A table with a title, a caption, columns and rows."""
 
     title: str  # what it shows
     caption: str  # how to read it
@@ -130,7 +131,7 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
     title = ", ".join(filter(None, [split_text(words, shown), *what]))
     return Table(
         title[:1].upper() + title[1:],
-        f"{goal}{_repeats(seeds, run)}.",
+        f"{goal}{_repeats(seeds, run)}.{draws_text(rows, run)}",
         ("model", *headers),
         tuple((model, tuple(cells.get((model, column)) for column in columns)) for model in models),
         headline=any(is_headline(run, row["metric"], row["split"], row["unit"]) for row in rows),
@@ -143,7 +144,7 @@ def _metric_names(row: Row, run: Run) -> list[str]:
 
 
 def _quantity_text(row: Row, run: Run) -> str:
-    """A metric and its unit as the name of a column, with what is good."""
+    """A metric and its unit as the name of a column, and which values are good."""
     goal = goal_of(row, run)
     good = f" ({goal} is better)" if isinstance(goal, str) else ""
     return ", ".join(_metric_names(row, run)) + good
@@ -161,6 +162,7 @@ def _cell(row: Row, run: Run, seeds: int) -> Cell:
         notes.append(f"median {number(row['median'], row['std'] or 0.0)}")
     if len(row["seeds"]) != seeds:
         notes.append(_repeats(len(row["seeds"]), run))
+    notes += _draws_notes(row)
     return Cell(mean_and_spread(row), tuple(notes), _verdict(row, run))
 
 
@@ -170,7 +172,7 @@ def _verdict(row: Row, run: Run) -> str:
 
 
 def _best(rows: Sequence[Row], run: Run) -> str | None:
-    """The model with the best mean, where there are several and it is known what is good."""
+    """The model with the best mean, where there are several and it is known which values are good."""
     goal = goal_of(rows[0], run)
     known = [row for row in rows if row["mean"] is not None]
     if goal is None or len(known) < 2:
@@ -178,8 +180,41 @@ def _best(rows: Sequence[Row], run: Run) -> str | None:
     return str(min(known, key=lambda row: distance(row["mean"], goal))["model"])
 
 
+def draws_text(rows: Sequence[Row], run: Run) -> str:
+    """How many draws of latents the likelihoods of a table rest on, as a sentence; nothing where there are none."""
+    likelihoods = [row for row in rows if row["metric"].startswith("nll")]
+    if any("draws" in row for row in likelihoods):
+        return (
+            " Draws of latents were doubled until NLL was still; a cell without a number of draws is exact."
+        )
+    known = about(run).draws
+    for name in re.findall(r"\{([\w.]+)\}", known):
+        number: Any = run.config
+        for part in name.split("."):
+            number = number.get(part) if isinstance(number, Mapping) else None
+        if number is None:  # settings of another version
+            return ""
+        known = known.replace(f"{{{name}}}", str(number))
+    if not likelihoods or not known:
+        return ""
+    return f" NLL is from {known}, which may be too few where latents are active."
+
+
+def _draws_notes(row: Row) -> list[str]:
+    """The draws that a row counted, as a range over seeds, and whether more would have moved it."""
+    drawn = [
+        draws
+        for draws, method in zip(row.get("draws", ()), row.get("method", ()), strict=True)
+        if method != "exact"
+    ]
+    if not drawn:
+        return []
+    span = dict.fromkeys([min(drawn), max(drawn)])
+    return ["–".join(map(str, span)) + " draws", *(["not still"] if not all(row["still"]) else [])]
+
+
 def _goal_text(goals: set[str | float | None]) -> str:
-    """What is good, in words."""
+    """Which values are good, in words."""
     if len(goals) > 1:
         return "Lower is better on the data trained on, higher elsewhere; "
     (goal,) = goals
@@ -194,10 +229,10 @@ def _repeats(count: int, run: Run) -> str:
 
 
 def _distinct(rows: Iterable[Row], key: str) -> list[str]:
-    """The values of a key, each once, as they come."""
+    """The distinct values of a key, in order of appearance."""
     return list(dict.fromkeys(str(row[key]) for row in rows))
 
 
 def label_text(table: Table, label: str) -> str:
-    """What a reader calls a row."""
+    """A row's name for a reader."""
     return Label.parse(label).look.text if table.models else label

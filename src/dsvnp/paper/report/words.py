@@ -1,6 +1,6 @@
-"""Metrics, splits and units in words, and what is good. A name without an entry shows as it is.
+"""Metrics, splits and units in words, and which values are good. A name without an entry is shown as it is.
 
-Words of one experiment are in its `words.toml`; those here are shared by several.
+Words of one experiment are in its `words.toml`; several experiments share those here.
 """
 
 import re
@@ -10,13 +10,13 @@ from typing import Any
 from dsvnp.paper.report.about import About, about
 from dsvnp.paper.report.runs import Run
 
-# name → what a reader calls it, and what is good: "lower" or "higher"
+# name → its name for a reader, and which values are good: "lower" or "higher"
 METRICS = {"nll": ("NLL", "lower"), "mse": ("MSE", "lower"), "accuracy": ("accuracy", "higher")}
 UNITS = {"standard": "unit variance", "raw": "raw units", "minmax": "unit range", "share": ""}
 
 
 def metric_text(words: About, metric: str) -> str:
-    """What a reader calls a metric."""
+    """A metric's name for a reader."""
     if (level := _coverage(metric)) is not None:
         name = metric.rpartition("-")[0].replace("-", " ").replace("rollout", "roll-out")
         return f"{name} of {level:.0%} intervals"
@@ -24,7 +24,7 @@ def metric_text(words: About, metric: str) -> str:
 
 
 def goal_of(row: Mapping[str, Any], run: Run) -> str | float | None:
-    """What is good: "lower", "higher", a number to be close to, or None where nothing is."""
+    """Which values are good: "lower", "higher", a number to be close to, or None where none are better."""
     if (level := _coverage(row["metric"])) is not None:
         return level
     _, *goal = _entry(about(run), row["metric"])
@@ -50,7 +50,7 @@ def unit_text(unit: str) -> str:
 
 
 def _entry(words: About, metric: str) -> tuple[str, ...]:
-    """A metric in words, and what is good where that is known."""
+    """A metric in words, and which values are good where that is known."""
     return (METRICS | dict(words.metrics)).get(metric, (metric,))
 
 

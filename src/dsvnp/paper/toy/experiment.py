@@ -76,7 +76,7 @@ class ToyExperiment(Experiment):
         if label == GP:
             predictions = [fit_exact_gp(x, y, _inputs(x), self.gp_steps) for x, y in data]
         else:
-            make = partial(make_model, label.model, Architecture(1, 1, decoder=self.decoder))
+            make = partial(make_model, label.model, Architecture.paper(decoder=self.decoder))
             sources = [Subsets(x, y, self.batch_size) for x, y in data]
             settings = self.recipe.settings(self.num_steps, precision=self.precision)
             fleet = self.train_replicas(label, make, sources, seeds, settings, place)

@@ -11,7 +11,7 @@ What a task holds
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -123,13 +123,25 @@ class CurvePrior(TaskSource):
         return Task.from_points(inputs, outputs, in_context)
 
 
-def draw_curves(random: Random, settings: CurveSettings, count: int) -> Tensors:
-    """Draw curves: x [n, T, 3], y [n, T], used [n, 3], largest [n]; the first points may be context."""
+Functions = Callable[[Random, Tensor, Tensor], Tensor]
+
+
+def draw_curves(
+    random: Random, settings: CurveSettings, count: int, functions: Functions | None = None
+) -> Tensors:
+    """Draw curves: x [n, T, 3], y [n, T], used [n, 3], largest [n]; the first points may be context.
+
+    Args:
+        random: where all is drawn from.
+        settings: sizes, ranges and shares.
+        count: number of curves n.
+        functions: values [n, T] at inputs [n, T, 3] of which some are used [n, 3]; the prior's by default.
+    """
     points = settings.num_points
     dims = 1 + random.choice(settings.dimensions, count, 1)
     used = torch.arange(DIMENSIONS, device=random.device) < dims
     x = torch.where(used.unsqueeze(1), draw_inputs(random, count, points), 0.0)
-    f = draw_curve_functions(random, x, used)
+    f = (functions or draw_curve_functions)(random, x, used)
     along = direction(random, x, used)
     size = torch.where(random.chance(0.15, count, 1), 2e-3, random.log_uniform(5e-3, 1.0, count, 1))
     slow = unit(torch.sin(random.uniform(count, 1, high=4.0) * along + random.uniform(count, 1, high=6.3)))

@@ -20,7 +20,7 @@ Shape = Callable[[Random, Tensor], Tensor]
 def waves(random: Random, u: Tensor) -> Tensor:
     """Sawtooth, square, triangle or rectified sine, with an amplitude that may drift."""
     tasks = len(u)
-    phase = (u / random.log_uniform(0.12, 2.0, tasks, 1) + random.uniform(tasks, 1)) % 1.0
+    phase = (u / random.log_uniform(0.06, 2.0, tasks, 1) + random.uniform(tasks, 1)) % 1.0
     kind, duty = random.integers(0, 3, tasks, 1), random.uniform(tasks, 1, low=0.15, high=0.85)
     wave = torch.where(kind == 1, (phase < duty) * 2.0 - 1.0, 2 * phase - 1)
     wave = torch.where(kind == 2, torch.where(phase < duty, phase / duty, (1 - phase) / (1 - duty)), wave)
@@ -50,7 +50,7 @@ def seasons(random: Random, u: Tensor) -> Tensor:
     order = torch.arange(1, HARMONICS + 1, device=u.device)
     total = random.log_uniform(0.2, 3.0, tasks, 1) * trend
     for chance in (1.0, 0.4):
-        period = random.log_uniform(0.08, 1.0, tasks, 1, 1)
+        period = random.log_uniform(0.03, 1.0, tasks, 1, 1)
         phase = random.uniform(tasks, 1, HARMONICS, high=2 * math.pi)
         size = random.normal(tasks, HARMONICS, 1) / order.unsqueeze(-1)
         season = torch.cos(2 * math.pi * order * u.unsqueeze(-1) / period + phase) @ size

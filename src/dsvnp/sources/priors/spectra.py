@@ -82,7 +82,9 @@ def draw_kernels(random: Random, used: Tensor) -> Kernels:
     length = length * torch.exp(0.4 * random.normal(*shape, DIMENSIONS) * (dims > 1))
     direction = torch.where(used.unsqueeze(1), random.normal(*shape, DIMENSIONS), 0.0)
     direction = direction / direction.norm(dim=-1, keepdim=True).clamp(min=1e-6)
-    period = random.log_uniform(0.12, 1.5, *shape, 1) * dims.sqrt()
+    # A series of one input may have seventy seasons (a year each); in more dimensions no context would resolve them.
+    briefest = torch.where(dims == 1, 0.03, 0.12)
+    period = briefest * (1.5 / briefest) ** random.uniform(*shape, 1) * dims.sqrt()
     return Kernels(
         number=1 + random.choice((5, 3, 2), tasks, 1),
         envelope=torch.where(pure, NONE, envelope),

@@ -54,12 +54,16 @@ def _labels(columns: Sequence[Array], targets: Sequence[str], path: Path) -> Arr
     return np.array([text_of(value) or None for value in values.tolist()], dtype=object)
 
 
+def known_outputs(y: Array) -> int:
+    """Number of rows of which at least one target is known."""
+    if y.dtype.kind == "f":
+        return int((~np.isnan(y.reshape(len(y), -1)).all(1)).sum())
+    return sum(label is not None for label in y.tolist())
+
+
 def left_out(y: Array, targets: Sequence[str]) -> str:
     """How many rows do not count, because no target is known of them."""
-    if y.dtype.kind == "f":
-        count = int(np.isnan(y.reshape(len(y), -1)).all(1).sum())
-    else:
-        count = sum(label is None for label in y.tolist())
+    count = len(y) - known_outputs(y)
     verb = "is" if len(targets) == 1 else "are"
     return f"{len(y)} rows, {count or 'none'} left out because {' and '.join(targets)} {verb} missing"
 

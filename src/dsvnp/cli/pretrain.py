@@ -1,0 +1,65 @@
+"""`dsvnp pretrain`: train a network on synthetic tables or curves, in as many sittings as it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsvnp.cli.options import Device
+
+
+def pretrain(
+    what: Annotated[str, typer.Argument(help="tables or curves.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for checkpoints and log; runs/pretrain-WHAT by default.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Stop after so many; run again to continue.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Last step; the learning rate falls before it.")
+    ] = None,
+    device: Device = "auto",
+    precision: Annotated[
+        str, typer.Option(help="bf16, tf32 or float32; auto is bf16 on a GPU and float32 elsewhere.")
+    ] = "auto",
+    seed: Annotated[int, typer.Option(help="Of the weights and of the synthetic functions.")] = 0,
+    tables: Annotated[
+        Path | None, typer.Option(help="File of real tables to score the network on as it trains.")
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="Folder with weights to begin from, without their optimiser.")
+    ] = None,
+) -> None:
+    """Train a network on synthetic functions; run again, it continues where it stopped.
+
+    Without --steps the learning rate never falls: name the last step before the final sitting. Several GPUs share each
+    batch under `torchrun --nproc-per-node N -m dsvnp pretrain …`.
+    """
+    from rich.console import Console
+
+    from dsvnp.devices import pick_device
+    from dsvnp.naming import lookup
+    from dsvnp.pretrained.recipes import RECIPES
+    from dsvnp.pretrained.training import MANY
+    from dsvnp.pretrained.training import pretrain as run
+
+    if minutes is None and steps is None:
+        raise ValueError("training needs an end: pass --minutes, --steps, or both")
+    if tables is not None and what != "tables":
+        raise ValueError(f"--tables scores a network for tables, got {what}; leave it out")
+    recipe = lookup(what, RECIPES, "network to pretrain")()
+    where = pick_device(device)
+    if precision == "auto":
+        precision = "bf16" if where.type == "cuda" else "float32"
+    folder = out or Path("runs") / f"pretrain-{what}"
+    fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables, start)
+    if fleet.cluster.writes:
+        typer.echo(f"{recipe.name}: step {fleet.num_steps_taken}, checkpoints in {folder / 'checkpoints'}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(pretrain)

@@ -1,0 +1,109 @@
+"""What is measured of a model on a problem: likelihoods with draws that suffice, and the energy score.
+
+    nll          −ln p(y_t | C), all outputs of a target together, in nats per point
+    nll-output   −ln p(y_td | C), each output by itself, in nats per output
+    bound        the negative evidence lower bound next to `nll`, never below its exact value on average
+    energy       the energy score of a target's outputs
+
+All of targets outside the context (P), the same for every model. References say what is known without training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from dsvnp.estimation import LogLikelihood, log_likelihood
+from dsvnp.metrics import point_energy_score, point_mask
+from dsvnp.models import NeuralProcess
+from dsvnp.paper.ambiguity.problem import CONTEXT, NUM_POINTS, Problem, ProblemTask
+from dsvnp.paper.experiment import Drawn, Measurement
+from dsvnp.paper.measuring import chunk_of
+from dsvnp.task import Task
+
+SPLIT = "test-P"
+MOST = 2**22  # targets times draws whose samples are held at once
+TESTS, TRIALS = 5_000_000, 6_000_000  # seeds of the tasks to test on, and of those to choose by
+
+
+@dataclass(frozen=True)
+class Measures:
+    """How much is measured.
+
+    Attributes:
+        num_tests: tasks to test on.
+        num_points: points of each.
+        context: smallest and largest context.
+        tolerance: change of a likelihood, in nats, below which two doublings of the draws end an estimate.
+        max_draws: limit of the draws.
+        num_energy: draws and samples of the energy score.
+    """
+
+    num_tests: int = 512
+    num_points: int = NUM_POINTS
+    context: tuple[int, int] = CONTEXT
+    tolerance: float = 0.01
+    max_draws: int = 16384
+    num_energy: int = 256
+
+    def tasks(self, problem: Problem, device: torch.device, unseen: bool = True) -> list[ProblemTask]:
+        """Tasks to test on or, with `unseen` False, tasks of the training distribution to choose settings by."""
+        generator = torch.Generator(device).manual_seed(TESTS if unseen else TRIALS)
+        sizes = {"num_points": self.num_points, "context": self.context}
+        return problem.tasks(self.num_tests, generator, unseen=unseen, **sizes)  # type: ignore[arg-type]
+
+
+def without_context(task: Task) -> Task:
+    """The same targets outside the context, and nothing of the context."""
+    _, in_context = task.all_points()
+    return replace(
+        task,
+        mask_context=torch.zeros_like(task.mask_context),
+        mask_target=task.mask_target & ~in_context,
+        in_context=None,
+    )
+
+
+def measure_nets(
+    nets: Sequence[NeuralProcess], name: str, tasks: Sequence[Task], sizes: Measures
+) -> tuple[Measurement, ...]:
+    """All rows of one model on one problem, one value per net."""
+    options = {"tolerance": sizes.tolerance, "max_draws": sizes.max_draws}
+    points = [log_likelihood(net, tasks, "point", **options) for net in nets]  # type: ignore[arg-type]
+    one = tasks[0].y_target is not None and tasks[0].y_target.shape[-1] == 1
+    outputs = points if one else [log_likelihood(net, tasks, "output", **options) for net in nets]  # type: ignore[arg-type]
+    energy = tuple(energy_of(net, tasks, sizes.num_energy) for net in nets)
+    return (
+        _likelihood(name, "nll", "nats/point", points),
+        _likelihood(name, "nll-output", "nats/output", outputs),
+        Measurement(name, "bound", SPLIT, "nats/point", tuple(-found.bound for found in points)),
+        Measurement(name, "energy", SPLIT, "raw", energy),
+    )
+
+
+def _likelihood(name: str, metric: str, unit: str, found: Sequence[LogLikelihood]) -> Measurement:
+    """Estimates as a row, which keeps the draws that each of them took."""
+    drawn = tuple(Drawn(each.method, each.draws, each.still) for each in found)
+    return Measurement(name, metric, SPLIT, unit, tuple(-each.mean for each in found), drawn)
+
+
+def energy_of(net: NeuralProcess, tasks: Sequence[Task], count: int) -> float:
+    """The energy score over all targets outside the context, from as many samples as draws."""
+    scores = []
+    generator = torch.Generator(tasks[0].x_target.device).manual_seed(0)
+    for task in tasks:
+        predictive = net.predict(task, count, generator=generator, chunk=chunk_of((count, 1), MOST))
+        scores.append(point_energy_score(predictive, task, "P", count, generator))
+    return float(torch.cat(scores).mean())
+
+
+def measure_reference(
+    reference: str, problem: Problem, name: str, known: Sequence[ProblemTask], num_seeds: int
+) -> tuple[Measurement, ...]:
+    """NLL of "truth", or of the best Gaussian with a "diagonal" or "full" covariance, the tasks being identified."""
+    log_density = getattr(problem.unseen(), reference)
+    values = torch.cat([log_density(each)[point_mask(each.task, "P")] for each in known])
+    drawn = (Drawn("exact", 1, True),) * num_seeds
+    return (Measurement(name, "nll", SPLIT, "nats/point", (-float(values.mean()),) * num_seeds, drawn),)

@@ -1,0 +1,1 @@
+"""Image completion: pixels as a function of their place (PROTOCOLS §8)."""

@@ -1,0 +1,166 @@
+"""The field's table: models that learn from RBF processes, tested on those and on three others (PROTOCOLS §6).
+
+Every model has a row with the σ that the field gives it and a row with the other: CNP, NP, AttnNP and DSVNP have a
+floor of 0.1 in the field ("no-floor" names the row without), TNP and DSVTNP none ("floor"). The exact GP stands next to
+them with known hyper-parameters, with these integrated out, and with σ ≥ 0.1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from dsvnp.models import MODELS, Architecture, Transformer, make_model
+from dsvnp.naming import lookup
+from dsvnp.paper.experiment import (
+    Experiment,
+    Measurement,
+    Printed,
+    UnitResult,
+    Workplace,
+    log_path,
+    training_log,
+)
+from dsvnp.paper.field.figures import draw_course, draw_functions
+from dsvnp.paper.field.measures import measure_field, read_marks, validation
+from dsvnp.paper.field.panels import gp_panels, model_panels
+from dsvnp.paper.field.recipe import FieldRecipe, has_floor, sigma
+from dsvnp.paper.field.unseen import TRAINED, TestSizes, measure_ceiling
+from dsvnp.paper.figures import training_figure
+from dsvnp.paper.label import Label
+from dsvnp.sources.gp import GPTasks
+from dsvnp.training import Settings
+from dsvnp.training.shared import matmul_precision
+
+FLOORS = {"own": False, "other": True}
+CEILINGS = (Label("gp"), Label("gp", "floor"), Label("gp", "integrated"))
+# RBF and Matérn; the joint ones are TNP-A's, which is trained for it
+PUBLISHED = {
+    ("cnp", "marginal"): (0.26, 0.04),
+    ("np", "marginal"): (0.27, 0.07),
+    ("attnnp", "marginal"): (0.81, 0.63),
+    ("tnp", "marginal"): (1.39, 0.95),
+    ("tnp", "chain"): (1.63, 1.21),
+}
+
+
+@dataclass(frozen=True)
+class FieldExperiment(Experiment):
+    """Settings of the field's table; the defaults are the field's."""
+
+    name: ClassVar[str] = "field"
+    printed: ClassVar[Printed] = {
+        (dataset, model, "log-likelihood", split): (value, float("nan"))
+        for (model, split), row in PUBLISHED.items()
+        for dataset, value in zip(("rbf", "matern52"), row, strict=True)
+    }
+    extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "floors", "mixtures", "chains")
+
+    models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
+    floors: tuple[str, ...] = ("own", "other")  # σ as the field has it for a model, and the other way
+    mixtures: tuple[str, ...] = ("tnp",)  # models that have rows with a mixture head as well
+    chains: tuple[str, ...] = ("cnp", "tnp", "dsvtnp")  # models whose joint is also taken by autoregression
+    ceilings: bool = True  # whether the exact GP has rows
+    recipe: FieldRecipe = field(default_factory=FieldRecipe)
+    batch_size: int = 16  # tasks per step
+    num_points: int = 50  # slots of a task in training
+    refresh_every: int = 512  # steps that one pool of functions serves
+    num_marks: int = 50  # validations during training
+    mark_batches: int = 64  # batches of 16 tasks that each is made of
+    num_global: int = 32  # draws of z_G in validations and figures
+    tests: TestSizes = field(default_factory=TestSizes)  # how much is tested
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for floor in self.floors:
+            lookup(floor, FLOORS, "floor")
+        if self.precision == "float64":
+            raise ValueError("tasks are drawn in single precision; choose float32, tf32 or bf16")
+
+    @classmethod
+    def presets(cls) -> dict[str, Self]:
+        """Seconds in CI, minutes on two cores, or the field's setting on a GPU."""
+        tiny: dict[str, Any] = {"transformer": Transformer(16, 2, 2, 32, (16,)), "num_components": 8}
+        small: dict[str, Any] = {"transformer": Transformer(32, 3, 4, 64, (32, 32)), "width": 64}
+        smoke = cls(
+            preset="smoke",
+            num_seeds=2,
+            floors=("own",),
+            num_points=12,
+            refresh_every=20,
+            recipe=FieldRecipe(20, width=16, num_heads=2, num_global=2, **tiny),
+            num_marks=4,
+            mark_batches=1,
+            num_global=4,
+            tests=TestSizes(2, 1, 1, 2, 4, 32, num_points=12, num_nodes=4),
+        )
+        quick = cls(
+            preset="quick",
+            floors=("own",),
+            recipe=FieldRecipe(5000, 1e-3, **small),
+            num_marks=20,
+            mark_batches=8,
+            tests=TestSizes(64, 32, 32, 2, 16, 512, num_nodes=12),
+        )
+        return {"smoke": smoke, "quick": quick, "paper": cls("paper", num_seeds=3, precision="tf32")}
+
+    def labels(self) -> list[Label]:
+        """Each model with each σ, then with a mixture head; the ceilings last."""
+        found = []
+        for floor in self.floors:
+            for model in self.models:
+                lookup(model, MODELS, "model")
+                other = ("no-floor" if has_floor(model) else "floor") if FLOORS[floor] else ""
+                found.append(Label(model, other))
+                if model in self.mixtures:
+                    found.append(Label(model, f"mixture-{other}".rstrip("-")))
+        return [*found, *(CEILINGS if self.ceilings else ())]
+
+    def paper_figure(self, label: Label, m: Measurement) -> tuple[float | None, float | None]:
+        """The published figure of a model as the field has it; it has no spread."""
+        value, _ = super().paper_figure(label, m) if not label.variant else (None, None)
+        return value, None
+
+    def architecture(self, label: Label) -> Architecture:
+        """Sizes, head and σ of a row."""
+        head = sigma(label.model, other=label.variant.endswith("floor"))
+        kind = "mixture" if label.variant.startswith("mixture") else "gaussian"
+        return self.recipe.architecture(label.model, 1, 1, likelihood=kind, **head)
+
+    def settings(self, label: Label) -> Settings:
+        """How to train a model, with a mark every so many steps."""
+        every = max(1, self.recipe.num_steps // self.num_marks)
+        return self.recipe.settings(
+            label.model, log_every=every, validate_every=every, precision=self.precision
+        )
+
+    def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
+        """Train on RBF, then measure on all kernels; or measure an exact GP."""
+        if label in CEILINGS:
+            rows = measure_ceiling(label.variant, self.tests, len(seeds), place.device)
+            return UnitResult(label, tuple(seeds), tuple(rows), {"panels": gp_panels()})
+        make = partial(make_model, label.model, self.architecture(label))
+        source = GPTasks(TRAINED, self.batch_size, self.num_points, refresh_every=self.refresh_every)
+        mark = validation(self.mark_batches, self.num_points, (self.num_global, 1), place.device)
+        fleet = self.train_replicas(label, make, source, seeds, self.settings(label), place, mark)
+        nets = [fleet.replica(row) for row in range(len(seeds))]
+        with matmul_precision("tf32" if self.precision == "bf16" else self.precision):
+            rows = list(measure_field(nets, self.tests, label.model in self.chains, place.device))
+            panels = model_panels(nets[0], self.num_global, place.device) if 0 in seeds else None
+        extras = {
+            "marks": read_marks(log_path(label, seeds, place)),
+            "training": training_log(label, seeds, place),
+            "panels": panels,
+            "num_parameters": sum(p.numel() for p in nets[0].parameters()),
+        }
+        return UnitResult(label, tuple(seeds), tuple(rows), extras)
+
+    def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
+        """Log-likelihood against training time, two curves, and the terms of the bound during training."""
+        trained = [replace(unit, measurements=()) for unit in units if "training" in unit.extras]
+        return [
+            *draw_course(units, out),
+            *draw_functions(units, out),
+            *([training_figure(trained, out / "training.svg")] if trained else []),
+        ]

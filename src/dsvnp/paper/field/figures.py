@@ -1,0 +1,59 @@
+"""Figures of the field's table: log-likelihood against training time, and two curves as models see them."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dsvnp.paper.experiment import UnitResult
+from dsvnp.paper.field.panels import SHOWN
+from dsvnp.paper.figures import Values, lines_of
+from dsvnp.plotting.figures import Panel, Plot, Reference, functions_figure, lines_figure
+
+
+def draw_course(units: Sequence[UnitResult], out: Path) -> list[Path]:
+    """Log-likelihood of unseen RBF tasks against steps and against seconds, for all models as the field has them."""
+    trained = [unit for unit in units if "marks" in unit.extras and unit.label.variant in ("", "mixture")]
+    plots = []
+    for name, text in (("step", "steps"), ("seconds", "seconds of training, all seeds together")):
+        lines = lines_of(trained, partial(_places, name), _likelihoods)
+        if lines:
+            ceiling = _ceiling(units, len(next(iter(lines.values())).x))
+            plots.append(Plot("RBF, unseen tasks", text, "log-likelihood (nats/point)", lines, ceiling, "x"))
+    return [lines_figure(plots, out / "course.svg")] if plots else []
+
+
+def _places(name: str, extras: Any) -> Sequence[float]:
+    """Steps or seconds of the marks."""
+    places: Sequence[float] = extras["marks"][name]
+    return places
+
+
+def _likelihoods(extras: Any) -> Values:
+    """One row per seed."""
+    return list(zip(*extras["marks"]["log_likelihood"], strict=True))
+
+
+def _ceiling(units: Sequence[UnitResult], length: int) -> Reference | None:
+    """What an ideal learner has, where it was measured."""
+    for unit in units:
+        for m in unit.measurements if str(unit.label) == "gp-integrated" else ():
+            if (m.dataset, m.metric, m.split) == ("rbf", "log-likelihood", "marginal"):
+                return Reference([m.values[0]] * length, "ideal learner of RBF tasks")
+    return None
+
+
+def draw_functions(units: Sequence[UnitResult], out: Path) -> list[Path]:
+    """Two curves, one column per model as the field has it, the exact GP last."""
+    models = {
+        unit.label.look: unit.extras["panels"]
+        for unit in sorted(units, key=lambda unit: unit.label.model == "gp")
+        if not unit.label.variant and unit.extras.get("panels")
+    }
+    if not models:
+        return []
+    rows = [
+        (title, {look: Panel.from_lists(panels[title]) for look, panels in models.items()})
+        for title, _, _ in SHOWN
+    ]
+    return [functions_figure(rows, out / "functions.svg", trained=(-2.0, 2.0))]

@@ -1,0 +1,146 @@
+"""What the field's models are tested on, and what nothing can beat there: tasks and their exact likelihoods."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsvnp.estimation import Method
+from dsvnp.paper.experiment import Measurement
+from dsvnp.sources.gp import GPPrior, KnownTask, gp_tasks
+from dsvnp.sources.gp_exact import Likelihoods, exact, integrated
+from dsvnp.task import Task
+
+TRAINED = GPPrior()  # what models learn from: RBF
+PRIORS = {
+    "rbf": TRAINED,
+    "matern52": GPPrior("matern52"),
+    "periodic": GPPrior("periodic"),
+    "student-t": GPPrior(contamination=0.15),
+}
+SHARE = 16  # tasks of a batch, whose mean is taken first
+BATCHES_AT_ONCE = 32
+UNIT = "nats/point"
+
+
+@dataclass(frozen=True)
+class TestSizes:
+    """How much is tested, in batches of 16 tasks, and with how many draws.
+
+    Attributes:
+        num_batches: batches of models that draw nothing, and of the exact GP.
+        latent_batches: the first of these, for models with latents: they are decoded for each draw.
+        joint_batches: the first of these, for likelihoods of whole tasks, and the GP with integrated hyper-parameters.
+        num_orders: random orders of the targets that autoregression visits.
+        chain_draws: draws of the latents, where there are any, at each step of autoregression.
+        max_draws: limit of the draws of an estimate.
+        tolerance: change of an estimate that is none, in nats.
+        num_nodes: nodes of the grid for each hyper-parameter that is integrated over.
+        num_points: slots of a task.
+        method: of the marginal estimates, see `log_likelihood`; where draws from the prior do not suffice, "auto" takes
+            as many passes as there are targets.
+        chunk: number of targets times draws that are decoded at once.
+    """
+
+    __test__ = False  # pytest takes it for a test
+
+    num_batches: int = 3000
+    latent_batches: int = 1000
+    joint_batches: int = 500
+    num_orders: int = 8
+    chain_draws: int = 32
+    max_draws: int = 16384
+    tolerance: float = 0.01
+    num_nodes: int = 24
+    num_points: int = 50
+    method: Method = "prior"
+    chunk: int = 2**19
+
+    def __post_init__(self) -> None:
+        for name in (
+            "num_batches",
+            "latent_batches",
+            "joint_batches",
+            "num_orders",
+            "chain_draws",
+            "num_nodes",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"tests.{name} must be at least 1, got {getattr(self, name)}")
+
+
+def draw_unseen(dataset: str, num_batches: int, num_points: int, device: torch.device) -> list[KnownTask]:
+    """Batches of 16 tasks of one kernel, the same for every model."""
+    generator = torch.Generator(device).manual_seed(1_000_000 + list(PRIORS).index(dataset))
+    size = BATCHES_AT_ONCE * SHARE
+    return gp_tasks(PRIORS[dataset], num_batches * SHARE, generator, size, SHARE, num_points)
+
+
+def first(known: list[KnownTask], num_batches: int) -> list[KnownTask]:
+    """The first batches of 16, in whole groups of those that are drawn at once."""
+    return known[: -(-num_batches // BATCHES_AT_ONCE)]
+
+
+def compact(known: list[KnownTask]) -> list[Task]:
+    """The tasks without empty slots and without the context among the targets, batches of few targets first.
+
+    A quarter of the slots are targets on average: whatever is decoded for each draw would otherwise take four times as
+    long. Each batch of 16, whose tasks have the same sizes, stays together.
+    """
+    batches = []
+    for task in (k.task for k in known):
+        contexts, filled = (mask[::SHARE].sum(-1).tolist() for mask in (task.mask_context, task.mask_target))
+        for x, y, seen, end in zip(
+            task.x_target.split(SHARE), task.all_points()[0].split(SHARE), contexts, filled, strict=True
+        ):
+            parts = x[:, :seen], y[:, :seen], x[:, seen:end], y[:, seen:end]
+            batches.append(Task.from_sets(*parts))
+    batches.sort(key=lambda batch: batch.num_targets)
+    starts = range(0, len(batches), BATCHES_AT_ONCE)
+    return [Task.collate(batches[start : start + BATCHES_AT_ONCE]) for start in starts]
+
+
+def batch_means(per_task: Tensor) -> Tensor:
+    """The mean of each batch of 16 tasks in a row, in float64."""
+    return per_task.double().unflatten(0, (-1, SHARE)).mean(1)
+
+
+def summarised(dataset: str, split: str, values: list[Tensor]) -> list[Measurement]:
+    """Mean and median over batches of a log-likelihood of each net, given for each task [N]."""
+    batches = [batch_means(each) for each in values]
+    means, medians = (tuple(float(f(b)) for b in batches) for f in (torch.mean, torch.median))
+    return [
+        Measurement(dataset, "log-likelihood", split, UNIT, means),
+        Measurement(dataset, "log-likelihood-median", split, UNIT, medians),
+    ]
+
+
+def measure_ceiling(variant: str, sizes: TestSizes, repeats: int, device: torch.device) -> list[Measurement]:
+    """What the exact GP has on each kernel; the same value for each of `repeats` seeds.
+
+    Args:
+        variant: "" for known hyper-parameters, "floor" for the same with σ ≥ 0.1, "integrated" for a learner that knows
+            the prior of the training tasks alone. None of them models contamination.
+        sizes: how much is tested.
+        repeats: how many seeds a row has.
+        device: where to compute.
+    """
+    rows = []
+    whole = variant != "integrated"
+    number = sizes.num_batches if whole else min(sizes.joint_batches, sizes.num_batches)
+    for dataset, prior in PRIORS.items():
+        tasks = draw_unseen(dataset, number, sizes.num_points, device)
+        found = [_ceiling(variant, known, prior, sizes.num_nodes) for known in tasks]
+        marginal = torch.cat([likelihoods.task_means() for likelihoods in found])
+        rows += summarised(dataset, "marginal", [marginal] * repeats)
+        if variant != "floor":
+            joint = torch.cat([likelihoods.per_task for likelihoods in found])
+            rows += summarised(dataset, "joint", [joint] * repeats)
+    return rows
+
+
+def _ceiling(variant: str, known: KnownTask, prior: GPPrior, num_nodes: int) -> Likelihoods:
+    """The likelihoods of some tasks under one of the exact GPs."""
+    if variant == "integrated":
+        return integrated(known.task, TRAINED, num_nodes)
+    return exact(known.task, known.hyper, prior, 0.1 if variant == "floor" else 0.0)

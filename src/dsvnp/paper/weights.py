@@ -1,0 +1,95 @@
+"""Weights of small networks kept with their results, so that a table is measured again without training.
+
+One file per row and seed, in half precision. A network whose weights are kept is measured with the kept ones: what
+`dsvnp reproduce … --measure-only` computes from the files is what the table says.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from dsvnp.models import NeuralProcess
+from dsvnp.paper.experiment import Experiment, Workplace
+from dsvnp.paper.label import Label
+
+FOLDER = "weights"
+MOST_BYTES = 5_000_000  # of all files of a run
+
+
+@dataclass(frozen=True)
+class WithWeights(Experiment):
+    """An experiment that can keep the weights of its networks, and measure kept ones.
+
+    Attributes:
+        keep_seeds: number of seeds of each row, from seed 0 on, whose weights are kept.
+    """
+
+    extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "keep_seeds")
+
+    keep_seeds: int = 0
+
+    def nets_of(
+        self,
+        label: Label,
+        seeds: Sequence[int],
+        place: Workplace,
+        make: Callable[[], NeuralProcess],
+        train: Callable[[], list[NeuralProcess]],
+    ) -> list[NeuralProcess]:
+        """Networks with kept weights where a run only measures; else trained ones, some of which are kept."""
+        if place.weights is not None:
+            paths = [weights_path(place.weights, label, seed) for seed in seeds]
+            return [load_weights(make(), path).to(place.device).eval() for path in paths]
+        nets = train()
+        for row, seed in enumerate(seeds):
+            path = weights_path(place.out, label, seed)
+            if seed < self.keep_seeds and save_weights(nets[row], path):
+                load_weights(nets[row], path)
+            elif seed < self.keep_seeds:
+                place.console.print(f"{path.name} is not kept: more than {MOST_BYTES / 1e6:g} MB in all")
+        return nets
+
+    def measurable(self, label: Label, seeds: Sequence[int], place: Workplace) -> list[int]:
+        """The seeds whose weights were kept, where a run only measures; all of them elsewhere."""
+        if place.weights is None:
+            return list(seeds)
+        return [seed for seed in seeds if weights_path(place.weights, label, seed).is_file()]
+
+
+def weights_path(run: Path, label: Label, seed: int) -> Path:
+    """Where a run's folder has the weights of a row's seed."""
+    return run / FOLDER / f"{label.file}-seed-{seed}.safetensors"
+
+
+def save_weights(net: NeuralProcess, path: Path) -> bool:
+    """Write weights in half precision, and what they are of; nothing where the folder would be too large."""
+    tensors = {name: value.detach().half().cpu().contiguous() for name, value in net.state_dict().items()}
+    size = sum(2 * value.numel() for value in tensors.values())
+    others = (other.stat().st_size for other in path.parent.glob("*.safetensors") if other != path)
+    if size + sum(others) > MOST_BYTES:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path, {"model": net.name, "architecture": json.dumps(net.arch.to_dict())})
+    return True
+
+
+def load_weights(net: NeuralProcess, path: Path) -> NeuralProcess:
+    """Fill a network with kept weights; those of another architecture are refused."""
+    with safe_open(path, framework="pt") as file:
+        about = file.metadata()
+        mine = {"model": net.name, "architecture": json.dumps(net.arch.to_dict())}
+        for name, value in mine.items():
+            if about.get(name) != value:
+                raise ValueError(
+                    f"{path} has weights of another {name}, {about.get(name)}; choose the settings of their training"
+                )
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    with torch.no_grad():
+        net.load_state_dict({name: value.to(next(net.parameters()).dtype) for name, value in tensors.items()})
+    return net

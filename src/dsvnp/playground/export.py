@@ -1,0 +1,102 @@
+"""Export: a network as one file that the page reads, and back.
+
+The file is in the format of safetensors: a header of JSON with names, shapes and offsets, then the numbers. Weights are
+stored in half precision; `about` and the architecture are metadata. What prediction never uses (the posterior of
+z_*) is left out. The page's `js/models.js` computes what `NeuralProcess.predict` computes from it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from dsvnp.files import write_atomically
+from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.naming import lookup
+
+MODELS = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")  # what `js/models.js` can compute
+CHOICES = {"likelihood": ("gaussian",), "aggregator": ("mean",), "embed_x": ("none", "mlp")}
+UNUSED = ("local_posterior.",)  # parts that training alone reads
+MANIFEST = "manifest.json"
+
+
+def export(model: NeuralProcess, path: Path, about: Mapping[str, Any] | None = None) -> int:
+    """Write a network for the page; returns how many weights the file holds.
+
+    Args:
+        model: one of `MODELS` with a Gaussian likelihood.
+        path: file to write, which ends in .safetensors.
+        about: anything JSON can hold: what the network was trained on, its label.
+    """
+    _check(model)
+    tensors = {name: value.detach().half().cpu().contiguous() for name, value in _used(model).items()}
+    if broken := [name for name, value in tensors.items() if not value.isfinite().all()]:
+        raise ValueError(
+            f"{broken[0]} leaves what half precision can hold, ±65504; train with weight decay or clip_norm"
+        )
+    metadata = {
+        "model": model.name,
+        "architecture": json.dumps(model.arch.to_dict()),
+        "about": json.dumps(dict(about or {})),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, save(tensors, metadata))
+    return sum(math.prod(value.shape) for value in tensors.values())
+
+
+def load(path: Path) -> NeuralProcess:
+    """Read a network that `export` wrote; it can predict, but not be trained any further."""
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+    arch = Architecture.from_dict(json.loads(metadata["architecture"]))
+    model = make_model(metadata["model"], arch)
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    if unexpected or any(not name.startswith(UNUSED) for name in missing):
+        raise ValueError(f"{path} does not hold the weights of a {metadata['model']}; export it again")
+    return model
+
+
+def about(path: Path) -> dict[str, Any]:
+    """What a file says of its network: the model's name, its number of weights, and what `export` was told."""
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+        count = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return {"model": metadata["model"], "num_weights": count, **json.loads(metadata["about"])}
+
+
+def write_manifest(folder: Path, domains: Mapping[str, Any]) -> Path:
+    """List the networks of a folder for the page, with the domains that they were trained on.
+
+    Args:
+        folder: where the files are.
+        domains: what the tasks of each tab were like, by the tab's name.
+    """
+    networks = {path.stem: about(path) for path in sorted(folder.glob("*.safetensors"))}
+    path = folder / MANIFEST
+    path.write_text(json.dumps({"networks": networks, "domains": domains}, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def _used(model: NeuralProcess) -> dict[str, Tensor]:
+    """The weights that prediction reads."""
+    state: dict[str, Tensor] = model.state_dict()
+    return {name: value for name, value in state.items() if not name.startswith(UNUSED)}
+
+
+def _check(model: NeuralProcess) -> None:
+    """Refuse what the page cannot compute."""
+    lookup(model.name, dict.fromkeys(MODELS), "model of the playground")
+    for name, known in CHOICES.items():
+        if (value := getattr(model.arch, name)) not in known:
+            raise ValueError(f"the playground computes {name}={' or '.join(known)}, got {value!r}")
+    if not all(torch.is_floating_point(value) for value in model.state_dict().values()):
+        raise ValueError(f"{model.name} has weights that are no floating-point numbers; leave such parts out")

@@ -1,0 +1,108 @@
+"""Points of a user's function as tasks of the pretrained network for curves, and its answers in the user's units.
+
+The context is scaled as `CurvePrior` scales it. A network has learned from contexts up to some size; a function with
+more points is cut into boxes of targets, each predicted from the points nearest to it, inside and around the box.
+
+Axes: N points of the function, T targets, D inputs, one to three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsvnp.models.base import NeuralProcess
+from dsvnp.predictive import GaussianPredictive, concatenate
+from dsvnp.sources.priors.curves import CLIP_INPUT, CLIP_OUTPUT
+from dsvnp.sources.priors.scaling import output_scale, standardise
+from dsvnp.sources.priors.spectra import DIMENSIONS
+from dsvnp.task import Task
+
+
+@dataclass(frozen=True)
+class ScaledTask:
+    """A task in the network's units, and the way back: y = mean + std · output.
+
+    Attributes:
+        task: one task, inputs with their codes, in float32.
+        mean: of the context's outputs, float64.
+        std: of the context's outputs, float64.
+    """
+
+    task: Task
+    mean: Tensor
+    std: Tensor
+
+    def back(self, predictive: GaussianPredictive) -> GaussianPredictive:
+        """The predictive distribution in the user's units, in float64: a small σ may lie on a large mean."""
+        double = predictive.like(*(array.double() for array in predictive.arrays()))
+        return double.affine(self.mean, self.std)
+
+
+def scaled_task(x: Tensor, y: Tensor, x_target: Tensor, device: torch.device | str = "cpu") -> ScaledTask:
+    """Make a task of a context and of inputs to predict at, each in the user's units and in float64.
+
+    Args:
+        x: inputs of the context, [N, D].
+        y: its outputs, [N].
+        x_target: inputs to predict at, [T, D].
+        device: where the task is to lie.
+    """
+    count, dims = x.shape
+    points = torch.cat([x, x_target])
+    padded = torch.cat([points, points.new_zeros(len(points), DIMENSIONS - dims)], dim=-1)[
+        None
+    ]  # [1, N+T, 3]
+    used = torch.arange(DIMENSIONS)[None] < dims
+    seen = torch.arange(len(points))[None] < count
+    inputs = standardise(padded, used, seen, torch.ones_like(seen), clip=CLIP_INPUT).float()
+    mean, std = output_scale(y[None], torch.ones_like(y[None], dtype=torch.bool))  # [1, 1]
+    outputs = ((y - mean) / std).clamp(-CLIP_OUTPUT, CLIP_OUTPUT).float().unsqueeze(-1)  # [1, N, 1]
+    parts = (inputs[:, :count], outputs, inputs[:, count:])
+    return ScaledTask(Task.from_sets(*(part.to(device) for part in parts)), mean.squeeze(), std.squeeze())
+
+
+def predict_curve(
+    model: NeuralProcess, x: Tensor, y: Tensor, x_target: Tensor, max_context: int
+) -> GaussianPredictive:
+    """Predict at inputs [T, D] from the points x [N, D], y [N], in the user's units and in float64."""
+    device = next(model.parameters()).device
+    parts, places = [], []
+    for rows, near in boxes(x, x_target, max_context):
+        scaled = scaled_task(x[near], y[near], x_target[rows], device)
+        predictive = model.predict(scaled.task, num_global=1)
+        assert isinstance(predictive, GaussianPredictive)
+        parts.append(scaled.back(predictive.like(*(array.cpu() for array in predictive.arrays()))))
+        places.append(rows)
+    whole = concatenate(parts, 3)
+    order = torch.cat(places).argsort()
+    return parts[0].like(*(array[:, :, :, order] for array in whole.arrays()))
+
+
+def boxes(x: Tensor, x_target: Tensor, max_context: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Cut targets [T, D] into boxes: indices of the targets of each, and of the points to predict them from.
+
+    A box is cut at the median of its targets along its longest side until it holds at most half of `max_context`
+    points x [N, D]: the other half then lies around it. Sides are measured in standard deviations of x.
+    """
+    waiting = [torch.arange(len(x_target))]
+    scale = x.std(0).clamp(min=1e-300)
+    while waiting:
+        rows = waiting.pop()
+        some = x_target[rows]
+        away, sides = outside(x, some) / scale, (some.amax(0) - some.amin(0)) / scale
+        inside = int((away.amax(-1) == 0).sum())
+        if len(x) > max_context and inside > max_context // 2 and float(sides.max()) > 0:
+            ranked = rows[some[:, sides.argmax()].argsort()]
+            waiting += ranked.tensor_split(2)
+        else:
+            yield rows, away.norm(dim=-1).argsort(stable=True)[:max_context]
+
+
+def outside(x: Tensor, x_target: Tensor) -> Tensor:
+    """How far points [N, D] lie outside of the box of all targets [T, D], along each input, [N, D]."""
+    low, high = x_target.amin(0), x_target.amax(0)
+    return (low - x).clamp(min=0) + (x - high).clamp(min=0)

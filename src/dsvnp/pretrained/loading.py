@@ -1,0 +1,163 @@
+"""Weights that ship with the package: `load_pretrained(name)` gives a network that predicts without training.
+
+A network is two files in one folder,
+
+    NAME.safetensors   parameters in half precision; buffers (fixed frequencies and codes) in single precision
+    NAME.json          its card: architecture, prior, steps, GPU minutes, what it was validated on, limits, licence,
+                       and the checksum of the other file
+
+Loading refuses weights that are damaged, not finite, or not of the card's architecture; it never runs code of a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.naming import unknown
+
+SHIPPED = Path(__file__).parent / "weights"
+HALVES = (torch.float16, torch.bfloat16)
+
+
+class WeightsError(ValueError):
+    """Weights that cannot be used; the message names the file and says what to do."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a pretrained network is and where it comes from.
+
+    Attributes:
+        name: of the files.
+        prior: settings of the synthetic functions, one entry per shape of batch.
+        steps: training steps.
+        gpu_minutes: time that training took.
+        gpu: which one.
+        seed: of the weights and of the prior.
+        validated_on: functions, series or tables that the network was judged by, and how it did.
+        limits: what it was not made for.
+        licence: of the weights.
+        model: which of `dsvnp.MODELS`; filled in on saving.
+        architecture: sizes and choices; filled in on saving.
+        sha256: checksum of the weights; filled in on saving.
+    """
+
+    name: str
+    prior: list[dict[str, Any]] = field(default_factory=list)
+    steps: int = 0
+    gpu_minutes: float = 0.0
+    gpu: str = ""
+    seed: int = 0
+    validated_on: str = ""
+    limits: str = ""
+    licence: str = "MIT"
+    model: str = ""
+    architecture: dict[str, Any] = field(default_factory=dict)
+    sha256: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> Card:
+        """Read a card; one that is not JSON or has other entries is refused."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise WeightsError(f"{path}: not JSON ({error}); get the file again") from None
+        known = [each.name for each in fields(cls)]
+        for key in values:
+            if key not in known:
+                raise WeightsError(f"{path}: {unknown(key, known, 'entry of a card')}")
+        return cls(**values)
+
+
+def load_pretrained(name: str, folder: Path | str | None = None) -> NeuralProcess:
+    """Load a network by its name, in float32 and in evaluation mode.
+
+    Args:
+        name: "curves", "tables", or the name of a network of your own.
+        folder: where its two files lie; None is the folder that ships with the package.
+    """
+    place = SHIPPED if folder is None else Path(folder)
+    card = read_card(name, place)
+    path = place / f"{name}.safetensors"
+    if not path.is_file():
+        raise WeightsError(f"{path} is missing but its card is there; get both files again")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != card.sha256:
+        raise WeightsError(f"{path}: damaged, its checksum is not the card's; get both files again")
+    model = make_model(card.model, Architecture.from_dict(card.architecture))
+    tensors = {key: value.float() for key, value in load(content).items()}
+    _check(tensors, model.state_dict(), path)
+    model.load_state_dict(tensors)
+    return model.eval()
+
+
+def read_card(name: str, folder: Path | str | None = None) -> Card:
+    """Read the card of a network; see `load_pretrained` for its arguments."""
+    place = SHIPPED if folder is None else Path(folder)
+    path = place / f"{name}.json"
+    if not path.is_file():
+        names = sorted(each.stem for each in place.glob("*.json"))
+        where = "the package" if folder is None else str(place)
+        raise WeightsError(
+            f"{where} has no pretrained network {name!r}; it has {', '.join(names) or 'none'}. Train one with "
+            f"`dsvnp pretrain`, or pass folder="
+        )
+    return Card.read(path)
+
+
+def save_pretrained(
+    model: NeuralProcess, card: Card, folder: Path | str, dtype: torch.dtype = torch.float16
+) -> Path:
+    """Write the two files of a network and return the path of its weights.
+
+    Args:
+        model: the network.
+        card: what it is; model, architecture and checksum are filled in here.
+        folder: where; made if need be.
+        dtype: of the parameters. Buffers keep single precision: a fixed frequency has no digit to lose.
+    """
+    if dtype not in (*HALVES, torch.float32):
+        raise ValueError(f"weights are kept as float16, bfloat16 or float32, got {dtype}")
+    learned = {name for name, _ in model.named_parameters()}
+    tensors = {
+        name: value.detach().cpu().to(dtype if name in learned else torch.float32).contiguous()
+        for name, value in model.state_dict().items()
+    }
+    for name, value in tensors.items():
+        if not value.isfinite().all():
+            raise ValueError(f"{name} is not finite in {dtype}; a network that diverged is not worth keeping")
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    content = save(tensors)
+    path = place / f"{card.name}.safetensors"
+    path.write_bytes(content)
+    made = replace(
+        card,
+        model=model.name,
+        architecture=model.arch.to_dict(),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    text = json.dumps(asdict(made), indent=1, ensure_ascii=False)
+    (place / f"{card.name}.json").write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+def _check(tensors: dict[str, Tensor], expected: dict[str, Tensor], path: Path) -> None:
+    """Refuse tensors that are not those of the architecture, or not finite."""
+    if missing := sorted(expected.keys() ^ tensors.keys()):
+        raise WeightsError(f"{path}: not of the card's architecture, {missing[0]} is in one of the two only")
+    for name, value in tensors.items():
+        if value.shape != expected[name].shape:
+            shapes = f"{tuple(value.shape)}, the architecture needs {tuple(expected[name].shape)}"
+            raise WeightsError(f"{path}: {name} has the shape {shapes}; the card is of another network")
+        if not value.isfinite().all():
+            raise WeightsError(f"{path}: {name} has values that are not finite; get the file again")

@@ -1,0 +1,172 @@
+"""The field's table: sizes and σ of its rows, what is trained and printed, and a run with all rows and figures."""
+
+import io
+import json
+import math
+
+import pytest
+import torch
+from rich.console import Console
+
+from dsvnp.models import Transformer, make_model
+from dsvnp.objectives import Objective
+from dsvnp.paper.experiment import Measurement, Workplace
+from dsvnp.paper.field.experiment import FieldExperiment
+from dsvnp.paper.field.recipe import FieldRecipe, LocalLatent
+from dsvnp.paper.field.unseen import PRIORS, TestSizes
+from dsvnp.paper.label import Label
+from dsvnp.paper.runner import run
+from dsvnp.paper.settings import as_json, make_experiment, rebuild
+from dsvnp.training import Schedule
+
+CPU = torch.device("cpu")
+TINY = {
+    "recipe": FieldRecipe(
+        4, width=8, num_heads=2, transformer=Transformer(8, 1, 2, 8, (8,)), num_components=8
+    ),
+    "tests": TestSizes(1, 1, 1, 1, 2, 32, num_nodes=2, num_points=8),
+    "num_points": 8,
+    "num_marks": 2,
+}
+
+
+def ran(out, **changes):
+    made = make_experiment(FieldExperiment, "smoke", **TINY, **changes)
+    run(made, Workplace(out, CPU, Console(file=io.StringIO(), width=200)))
+    results, units = (json.loads((out / f"{name}.json").read_text()) for name in ("results", "units"))
+    return results["rows"], {unit["model"]: unit for unit in units["units"]}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    out = tmp_path_factory.mktemp("field")
+    return out, *ran(out, models=("cnp", "dsvnp", "tnp"))
+
+
+# --- settings ---
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [("cnp", 215_682), ("np", 232_194), ("attnnp", 348_418), ("tnp", 222_274)],
+)
+def test_models_have_the_fields_numbers_of_parameters(model, expected):
+    arch = FieldExperiment.presets()["paper"].architecture(Label(model))
+    assert sum(p.numel() for p in make_model(model, arch).parameters()) == expected
+
+
+def test_every_model_has_the_fields_sigma_and_the_other_one():
+    made = FieldExperiment.presets()["paper"]
+    sigmas = {
+        str(label): (arch.sigma_floor, arch.sigma_form, arch.likelihood)
+        for label in made.labels()
+        if label.model != "gp"
+        for arch in [made.architecture(label)]
+    }
+    floor, none = (0.1, "softplus"), (0.0, "exp")
+    expected = dict.fromkeys(("cnp", "np", "attnnp", "dsvnp"), (*floor, "gaussian"))
+    expected |= {f"{name}-no-floor": (*none, "gaussian") for name in expected}
+    for name in ("tnp", "dsvtnp"):
+        expected |= {name: (*none, "gaussian"), f"{name}-floor": (*floor, "gaussian")}
+    expected |= {"tnp-mixture": (*none, "mixture"), "tnp-mixture-floor": (*floor, "mixture")}
+    assert sigmas == expected
+    assert [str(label) for label in made.labels()[-3:]] == ["gp", "gp-floor", "gp-integrated"]
+    with pytest.raises(ValueError, match=r"unknown floor 'oter'\. Did you mean 'other'"):
+        FieldExperiment(floors=("oter",))
+    with pytest.raises(ValueError, match=r"tests\.joint_batches must be at least 1, got 0"):
+        TestSizes(joint_batches=0)
+    with pytest.raises(ValueError, match="single precision"):
+        FieldExperiment(precision="float64")
+
+
+def test_training_is_the_fields():
+    made = FieldExperiment.presets()["paper"]
+    settings = made.settings(Label("np"))
+    assert (settings.num_steps, settings.learning_rate, settings.precision) == (100_000, 5e-4, "tf32")
+    assert settings.schedule == Schedule("cosine")
+    assert (
+        settings.objective == made.settings(Label("attnnp")).objective == Objective(kind="iw", num_global=4)
+    )
+    assert made.settings(Label("tnp", "mixture")).objective == Objective()
+    assert settings.validate_every == settings.log_every == 2000
+    assert (made.batch_size, made.num_points, made.tests.num_batches) == (16, 50, 3000)
+
+
+def test_the_local_latent_is_a_setting_of_both_models_that_have_one():
+    made = make_experiment(
+        FieldExperiment, "paper", **{"recipe.local.dim_local": 2, "recipe.local.objective.beta_local": 0.5}
+    )
+    for model in ("dsvnp", "dsvtnp"):
+        assert made.architecture(Label(model)).dim_local == 2
+        assert made.settings(Label(model)).objective.beta_local == 0.5
+    assert made.architecture(Label("np")).dim_local is None
+    assert rebuild(FieldExperiment, as_json(made)) == made
+    assert made.recipe.local != LocalLatent()
+
+
+def test_published_figures_belong_to_models_as_the_field_has_them():
+    made = FieldExperiment()
+
+    def figure(model, dataset, split, metric="log-likelihood", variant=""):
+        return made.paper_figure(Label(model, variant), Measurement(dataset, metric, split, "nats/point", ()))
+
+    assert figure("tnp", "rbf", "marginal") == (1.39, None)
+    assert figure("tnp", "matern52", "chain") == (1.21, None)
+    assert figure("attnnp", "matern52", "marginal") == (0.63, None)
+    assert figure("tnp", "rbf", "marginal", variant="floor") == (None, None)
+    assert figure("tnp", "periodic", "marginal") == figure("dsvnp", "rbf", "marginal") == (None, None)
+    assert figure("np", "rbf", "marginal", "log-likelihood-median") == (None, None)
+
+
+# --- a run ---
+
+
+def test_every_model_has_its_rows_on_every_kernel(done):
+    _, rows, units = done
+    assert list(units) == ["cnp", "dsvnp", "tnp", "tnp-mixture", "gp", "gp-floor", "gp-integrated"]
+    found = {(r["model"], r["metric"], r["split"]) for r in rows if r["dataset"] == "matern52"}
+    both = ("log-likelihood", "log-likelihood-median")
+    expected = {(model, m, "marginal") for model in units for m in both}
+    expected |= {(model, m, "joint") for model in units if model != "gp-floor" for m in both}
+    expected |= {(model, m, "chain") for model in ("cnp", "tnp", "tnp-mixture") for m in both}
+    expected |= {("dsvnp", m, s) for m in ("above-elbo", "draws", "still") for s in ("marginal", "joint")}
+    assert found == expected
+    assert {r["dataset"] for r in rows} == set(PRIORS)
+    assert all(len(r["seeds"]) == 2 and r["mean"] is not None for r in rows)
+
+
+def test_what_a_model_without_latents_has_per_task_is_the_product_of_its_marginals(done):
+    _, rows, _ = done
+    values = {
+        (r["dataset"], r["split"]): r["seeds"]
+        for r in rows
+        if r["model"] == "tnp" and r["metric"] == "log-likelihood"
+    }
+    for dataset in PRIORS:
+        assert values[dataset, "joint"] == pytest.approx(values[dataset, "marginal"], rel=1e-4)
+        assert values[dataset, "chain"] != values[dataset, "joint"]
+
+
+def test_marks_have_steps_seconds_and_likelihoods_of_each_seed(done):
+    out, _, units = done
+    marks = units["tnp"]["extras"]["marks"]
+    assert marks["step"] == [2, 4]
+    assert 0 < marks["seconds"][0] < marks["seconds"][1]
+    lines = [json.loads(line) for line in (out / "logs" / "tnp-seeds-0-1.jsonl").read_text().splitlines()]
+    for logged, mark in zip(lines, marks["log_likelihood"], strict=True):
+        assert mark == pytest.approx([-value for value in logged["validation"]], rel=1e-4)
+
+
+def test_figures_are_drawn(done):
+    out, _, _ = done
+    assert {path.name for path in out.glob("*.svg")} == {"course.svg", "functions.svg", "training.svg"}
+    assert all(path.stat().st_size > 1000 for path in out.glob("*.svg"))
+
+
+def test_the_other_floor_may_be_added_later_with_one_seed(tmp_path):
+    small = {"models": ("cnp",), "ceilings": False}
+    ran(tmp_path, floors=("own",), **small)
+    rows, _ = ran(tmp_path, floors=("other",), num_seeds=1, **small)
+    seeds = {row["model"]: len(row["seeds"]) for row in rows}
+    assert seeds == {"cnp": 2, "cnp-no-floor": 1}
+    assert not any(math.isnan(row["mean"]) for row in rows if row["metric"] == "log-likelihood")

@@ -1,0 +1,46 @@
+"""NLL from fixed draws is a prediction's, and from draws that suffice the library's estimate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dsvnp import Architecture, log_likelihood, make_model
+from dsvnp.metrics import point_nll
+from dsvnp.paper.measuring import FIXED, Likelihoods, by_task, estimate_nll, seeded_predict
+from dsvnp.sources.curves import curve_tasks
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return make_model("np", Architecture(1, 1, encoder=(8,), dim_lat=8, decoder=(8,))).eval()
+
+
+def test_fixed_draws_and_draws_that_suffice(net):
+    tasks = curve_tasks(5, 12, (3, 8), torch.Generator().manual_seed(0))
+    predictions = [seeded_predict(net, task, (3, 1)) for task in tasks]
+    fixed = estimate_nll(net, tasks, "P", FIXED, predictions)
+    expected = torch.cat([point_nll(p, task, "P") for p, task in zip(predictions, tasks, strict=True)])
+    assert torch.equal(fixed.values, expected)
+    assert fixed.drawn == ()
+    found = estimate_nll(net, tasks, "J", Likelihoods("suffice", max_draws=128), predictions)
+    library = log_likelihood(net, tasks, points="J", max_draws=128)
+    assert found.mean == pytest.approx(-library.mean, rel=1e-6)
+    assert found.drawn == ((library.method, library.draws, library.still),)
+    assert len(found.values) == 5 * 12
+    with pytest.raises(ValueError, match="draws must be 'fixed' or 'suffice', got 'many'"):
+        Likelihoods("many")
+
+
+def test_values_are_put_back_together_by_task(net):
+    tasks = curve_tasks(5, 12, (3, 8), torch.Generator().manual_seed(0))
+    predictions = [seeded_predict(net, task, (3, 1)) for task in tasks]
+    means = by_task(estimate_nll(net, tasks, "P", FIXED, predictions).values, tasks, "P")
+    losses = [-p.log_prob(t.y_target) for p, t in zip(predictions, tasks, strict=True)]
+    expected = [
+        loss[row][~task.in_context[row]].mean()
+        for loss, task in zip(losses, tasks, strict=True)
+        for row in range(len(loss))
+    ]
+    torch.testing.assert_close(means, torch.stack(expected))

@@ -1,0 +1,102 @@
+"""Kept weights: a run that only measures gives the same rows, without training, from half-precision files."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+import torch
+from rich.console import Console
+from typer.testing import CliRunner
+
+from dsvnp import Architecture, make_model
+from dsvnp.cli import app
+from dsvnp.paper import EXPERIMENTS, weights
+from dsvnp.paper.experiment import Experiment, Workplace
+from dsvnp.paper.label import Label
+from dsvnp.paper.runner import run
+from dsvnp.paper.settings import make_experiment
+from dsvnp.paper.weights import load_weights, save_weights, weights_path
+
+TINY = {
+    "curves": {"models": ("np",), "num_tests": 4, "test_points": 24, "paper.num_steps": 3},
+    "cartpole": {"models": ("np",), "num_steps": 3, "num_trajectories": 10, "num_particles": 4},
+}
+
+
+def place(path, kept=None):
+    return Workplace(path, torch.device("cpu"), Console(file=io.StringIO(), width=200), weights=kept)
+
+
+def rows_of(path):
+    return json.loads((path / "results.json").read_text())["rows"]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_kept_weights_give_the_same_rows_without_training(name, tmp_path, monkeypatch):
+    made = make_experiment(EXPERIMENTS[name], "smoke", keep_seeds=1, **TINY[name])
+    run(made, place(tmp_path / "first"))
+    files = sorted(path.name for path in (tmp_path / "first" / "weights").iterdir())
+    assert all(file.endswith("-seed-0.safetensors") for file in files)
+    monkeypatch.setattr(Experiment, "train_replicas", None)
+    run(made, place(tmp_path / "again", tmp_path / "first"))
+    first = {(row["model"], row["metric"], row["split"]): row for row in rows_of(tmp_path / "first")}
+    for row in rows_of(tmp_path / "again"):
+        before = first[row["model"], row["metric"], row["split"]]["seeds"]
+        kept = before if row["model"] == "oracle-average" else before[:1]  # the second seed was not kept
+        assert row["seeds"] == pytest.approx(kept, rel=1e-5)
+    assert {row["model"] for row in rows_of(tmp_path / "again")} == {key[0] for key in first}
+
+
+def test_measures_with_draws_that_suffice_from_the_command_line(tmp_path, monkeypatch):
+    made = make_experiment(EXPERIMENTS["curves"], "smoke", keep_seeds=1, **TINY["curves"])
+    run(made, place(tmp_path / "first"))
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "reproduce",
+        "curves",
+        "--preset",
+        "smoke",
+        "--models",
+        "np",
+        "--out",
+        "again",
+        "--device",
+        "cpu",
+    ]
+    changes = ["num_tests=4", "test_points=24", "paper.num_steps=3", "likelihoods.draws=suffice"]
+    options = [word for change in (*changes, "likelihoods.max_draws=64") for word in ("--set", change)]
+    result = CliRunner().invoke(app, [*words, *options, "--measure-only", "--weights", "first"])
+    assert result.exit_code == 0, result.output
+    likelihoods = [row for row in rows_of(tmp_path / "again") if row["metric"].startswith("nll")]
+    assert likelihoods
+    assert all(len(row["draws"]) == len(row["seeds"]) == 1 for row in likelihoods)
+    missing = CliRunner().invoke(app, [*words, "--measure-only"])
+    assert "no weights in again/weights or results/curves/weights" in str(missing.exception)
+    alone = CliRunner().invoke(app, [*words, "--weights", "first"])
+    assert "pass both, or neither" in str(alone.exception)
+
+
+def test_an_experiment_that_keeps_none_says_so(tmp_path):
+    made = make_experiment(EXPERIMENTS["toy"], "smoke")
+    with pytest.raises(ValueError, match="toy keeps no weights"):
+        run(made, place(tmp_path, tmp_path))
+    curves = make_experiment(EXPERIMENTS["curves"], "smoke")
+    with pytest.raises(ValueError, match="has no weights of these settings"):
+        run(curves, place(tmp_path, tmp_path))
+
+
+def test_weights_are_half_precision_and_of_one_architecture(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    net, path = make_model("np", Architecture(1, 1, dim_lat=8)), weights_path(tmp_path, Label("np"), 3)
+    assert save_weights(net, path)
+    back = load_weights(make_model("np", Architecture(1, 1, dim_lat=8)), path)
+    for mine, its in zip(net.parameters(), back.parameters(), strict=True):
+        torch.testing.assert_close(its, mine.half().float(), rtol=0, atol=0)
+    for other in (make_model("cnp", Architecture(1, 1, dim_lat=8)), make_model("np", Architecture(1, 1))):
+        with pytest.raises(ValueError, match="weights of another"):
+            load_weights(other, path)
+    monkeypatch.setattr(weights, "MOST_BYTES", path.stat().st_size + 10)
+    assert save_weights(net, path)  # in place of itself
+    assert not save_weights(net, weights_path(tmp_path, Label("np"), 4))

@@ -1,0 +1,64 @@
+"""Files for the page: what they hold, what is refused, and that all that is shipped fits."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dsvnp.models import Architecture, Transformer, make_model
+from dsvnp.playground import PAGE
+from dsvnp.playground.export import MANIFEST, about, export, load, write_manifest
+from dsvnp.task import Task
+
+ARCH = Architecture(1, 1, encoder=(6,), dim_lat=4, decoder=(6,), transformer=Transformer(8, 1, 2, 8, (8,)))
+WEIGHTS = PAGE / "weights"
+
+
+def test_a_network_comes_back_rounded_and_without_what_training_alone_needs(tmp_path):
+    torch.manual_seed(0)
+    model, path = make_model("dsvnp", ARCH), tmp_path / "new" / "net.safetensors"
+    count = export(model, path, {"steps": 7})
+    posterior = sum(w.numel() for name, w in model.named_parameters() if name.startswith("local_posterior."))
+    assert count == sum(w.numel() for w in model.parameters()) - posterior
+    assert about(path) == {"model": "dsvnp", "num_weights": count, "steps": 7}
+    back = load(path)
+    torch.testing.assert_close(back.decoder.first.bias, model.decoder.first.bias.half().float())
+    x = torch.zeros(1, 2, 1)
+    assert back.predict(Task.from_sets(x, x, x)).mean.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("mc-dropout", {}, "model of the playground"),
+        ("cnp", {"likelihood": "mixture"}, "likelihood=gaussian"),
+        ("cnp", {"aggregator": "max"}, "aggregator=mean"),
+    ],
+)
+def test_what_the_page_cannot_compute_is_refused(name, change, said, tmp_path):
+    model = make_model(name, replace(ARCH, **change))
+    with pytest.raises(ValueError, match=said):
+        export(model, tmp_path / "net.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_beyond_half_precision_are_refused(tmp_path):
+    model = make_model("cnp", ARCH)
+    model.decoder.first.bias.data[0] = 1e6
+    with pytest.raises(ValueError, match=r"decoder\.first\.bias leaves"):
+        export(model, tmp_path / "net.safetensors")
+
+
+def test_the_manifest_lists_the_networks_of_a_folder(tmp_path):
+    export(make_model("tnp", ARCH), tmp_path / "curves-tnp.safetensors")
+    listed = json.loads(write_manifest(tmp_path, {"curves": {"noise": [0.1]}}).read_text())
+    assert list(listed["networks"]) == ["curves-tnp"]
+    assert listed["domains"] == {"curves": {"noise": [0.1]}}
+
+
+def test_what_is_shipped_is_small_and_listed():
+    assert sum(path.stat().st_size for path in PAGE.rglob("*") if path.is_file()) < 6e6
+    listed = json.loads((WEIGHTS / MANIFEST).read_text())["networks"]
+    assert listed == {path.stem: about(path) for path in sorted(WEIGHTS.glob("*.safetensors"))}
+    assert max(network["num_weights"] for network in listed.values()) <= 300_000

@@ -1,0 +1,249 @@
+"""CurveRegressor: the network's predictions in the user's units, whatever these are."""
+
+import datetime
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_predict
+
+import dsvnp
+from dsvnp import CurveRegressor, Task
+from dsvnp.models import Transformer, make_model
+from dsvnp.models.architecture import Architecture
+from dsvnp.pretrained import Card, load_pretrained, save_pretrained
+from dsvnp.pretrained.curves import boxes
+
+ARCH = Architecture(
+    6,
+    1,
+    likelihood="mixture",
+    num_components=3,
+    decoder=(8,),
+    sigma_floor=1e-3,
+    sigma_form="exp",
+    coded_x=True,
+    transformer=Transformer(8, 2, 2, 8, (8,), equivariant=True, rotary=20.0),
+)
+RNG = np.random.default_rng(0)
+X, Y = RNG.uniform(3, 9, 40), RNG.normal(size=40)
+ASKED = np.linspace(2, 10, 15)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A network that has learned nothing, in the folder of a pretrained one."""
+    folder = tmp_path_factory.mktemp("weights")
+    torch.manual_seed(0)
+    model = make_model("tnp", ARCH)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    save_pretrained(model, Card("curves"), folder)
+    return folder
+
+
+@pytest.fixture
+def curve(weights):
+    return CurveRegressor(weights=weights)
+
+
+# --- the numbers ---
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_predictions_are_the_networks_in_the_users_units(curve, weights, dims):
+    x, asked = RNG.uniform(-1, 1, (40, dims)), RNG.uniform(-2, 2, (7, dims))
+    seen = x.copy()
+    for _ in range(2):  # beyond three standard deviations nothing lies here: scaling is plain
+        mean, std = seen.mean(0), seen.std(0)
+    channels = np.full((47, 6), 0.0)
+    channels[:, :dims] = (np.concatenate([x, asked]) - mean) / std
+    channels[:, 3 + dims :] = -1.0
+    inputs = torch.tensor(channels, dtype=torch.float32)[None]
+    y = torch.tensor((Y - Y.mean()) / Y.std(), dtype=torch.float32)[None, :, None]
+    expected = load_pretrained("curves", weights).predict(Task.from_sets(inputs[:, :40], y, inputs[:, 40:]))
+    found = curve.fit(x, Y).predict_dist(asked)
+    np.testing.assert_allclose(found.mean[0, :, 0], Y.mean() + Y.std() * expected.mean[0, :, 0], rtol=1e-4)
+    np.testing.assert_allclose(found.stddev[0, :, 0], Y.std() * expected.stddev[0, :, 0], rtol=1e-4)
+    assert found.mean.dtype == torch.float64
+
+
+def test_units_do_not_matter(curve):
+    mean, std = curve.fit(X, Y).predict(ASKED, return_std=True)
+    other, spread = curve.fit(1e6 * X + 1e9, 1e-3 * Y + 50).predict(1e6 * ASKED + 1e9, return_std=True)
+    np.testing.assert_allclose(other, 1e-3 * mean + 50, rtol=1e-9, atol=1e-5)
+    np.testing.assert_allclose(spread, 1e-3 * std, rtol=1e-2)
+
+
+def test_intervals_quantiles_densities_and_samples_are_those_of_the_distribution(curve):
+    curve.fit(X, Y)
+    predictive = curve.predict_dist(ASKED)
+    low, high = curve.predict_interval(ASKED, 0.8)
+    cdf = [predictive.cdf(torch.from_numpy(end)[None, :, None])[0, :, 0] for end in (low, high)]
+    np.testing.assert_allclose(cdf[0], 0.1, atol=1e-6)
+    np.testing.assert_allclose(cdf[1], 0.9, atol=1e-6)
+    np.testing.assert_allclose(curve.predict_quantiles(ASKED, [0.1, 0.9]).T, [low, high])
+    y = np.linspace(-1, 1, 15)
+    weights = predictive.log_weights.exp()[0, :, 0].numpy()
+    loc, scale = predictive.loc[0, :, 0, :, 0].numpy(), predictive.scale[0, :, 0, :, 0].numpy()
+    density = (weights * np.exp(-0.5 * ((y - loc) / scale) ** 2) / scale).sum(0) / np.sqrt(2 * np.pi)
+    np.testing.assert_allclose(curve.log_prob(ASKED, y), np.log(density), rtol=1e-9)
+    drawn = curve.sample_y(ASKED, 4000, random_state=1)
+    assert drawn.shape == (15, 4000)
+    np.testing.assert_allclose(drawn.mean(1), curve.predict(ASKED), atol=0.15)
+    np.testing.assert_array_equal(drawn[:, :3], curve.sample_y(ASKED, 4000, random_state=1)[:, :3])
+
+
+def test_an_untrained_curve_needs_no_y_beyond_the_fit(curve):
+    before = curve.fit(X, Y).predict(ASKED)
+    np.testing.assert_allclose(curve.predict(ASKED[3:5]), before[3:5], rtol=1e-5)  # asked together or apart
+    order = RNG.permutation(40)
+    np.testing.assert_allclose(curve.fit(X[order], Y[order]).predict(ASKED), before, rtol=1e-4, atol=1e-5)
+
+
+# --- what may be passed ---
+
+
+def test_missing_outputs_are_left_out(curve):
+    expected = curve.fit(X[5:], Y[5:]).predict(ASKED)
+    np.testing.assert_array_equal(
+        curve.fit(X, np.where(np.arange(40) < 5, np.nan, Y)).predict(ASKED), expected
+    )
+
+
+def test_dates_are_days(curve):
+    days = np.arange(40) * 7 + 12_000
+    asked = np.arange(5) * 3 + 12_050
+    expected = curve.fit(days, Y).predict(asked)
+    dates, ask = days.astype("datetime64[D]"), asked.astype("datetime64[D]")
+    for kind in (
+        lambda v: v,
+        lambda v: v.astype("datetime64[s]").reshape(-1, 1),
+        pd.DatetimeIndex,
+        lambda v: pd.DataFrame({"when": v}),
+        lambda v: [datetime.datetime.fromisoformat(str(each)) for each in v],
+    ):
+        np.testing.assert_allclose(curve.fit(kind(dates), Y).predict(kind(ask)), expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="X holds numbers where the fit had dates"):
+        curve.predict(asked)
+
+
+def test_it_is_a_regressor_of_scikit_learn(curve):
+    copy = clone(curve.set_params(max_context=30))
+    assert copy.max_context == 30
+    assert not hasattr(copy, "X_")
+    assert cross_val_predict(copy, X[:, None], Y, cv=4).shape == (40,)
+    assert np.isfinite(copy.fit(X, Y).score(X, Y))
+    assert dsvnp.CurveRegressor is CurveRegressor
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (np.zeros((40, 4)), Y, "a curve has one to 3 inputs, got 4"),
+        (X, Y[:-1], "y must hold one output per point, (40,), got (39,)"),
+        (X, np.stack([Y, Y], 1), "got (40, 2); fit one curve per output"),
+        (np.where(X > 4, X, np.nan), Y, "X has missing or infinite values"),
+        (X, np.full(40, np.nan), "at least 2 points with a known output, got 0"),
+        (X, np.full(40, np.inf), "y has infinite values"),
+    ],
+)
+def test_bad_input_is_refused(curve, x, y, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        curve.fit(x, y)
+
+
+def test_other_inputs_than_the_fits_are_refused(curve):
+    with pytest.raises(ValueError, match="X has 2 features, but CurveRegressor is expecting 1"):
+        curve.fit(X, Y).predict(np.zeros((3, 2)))
+
+
+# --- long curves ---
+
+
+def test_a_long_curve_is_predicted_from_the_points_near_each_box():
+    x = torch.sort(torch.rand(1000, 1, dtype=torch.float64), dim=0).values
+    asked = torch.rand(300, 1, dtype=torch.float64)
+    covered = []
+    for rows, near in boxes(x, asked, 100):
+        low, high = asked[rows].min(), asked[rows].max()
+        inside = ((x[:, 0] >= low) & (x[:, 0] <= high)).nonzero()[:, 0]
+        assert len(near) == 100
+        assert len(inside) <= 50
+        assert set(inside.tolist()) <= set(near.tolist())
+        chosen = near.sort().values
+        assert int(chosen[-1] - chosen[0]) == 99  # without holes
+        covered += rows.tolist()
+    assert sorted(covered) == list(range(300))
+
+
+def test_boxes_of_several_inputs_cover_all_targets_once_and_end_at_equal_targets():
+    x = torch.zeros(500, 2, dtype=torch.float64)
+    x[250:] = torch.rand(250, 2, dtype=torch.float64)
+    asked = torch.cat([torch.zeros(60, 2, dtype=torch.float64), torch.rand(60, 2, dtype=torch.float64)])
+    found = list(boxes(x, asked, 50))
+    assert sorted(torch.cat([rows for rows, _ in found]).tolist()) == list(range(120))
+    assert all(len(near) == 50 for _, near in found)
+
+
+def test_pieces_of_a_long_curve_are_put_in_the_order_asked(curve):
+    x, asked = RNG.uniform(0, 1, 500), RNG.uniform(0, 1, 90)
+    y = np.sin(6 * x)
+    curve.set_params(max_context=60).fit(x, y)
+    together = curve.predict(asked)
+    for places in boxes(torch.tensor(x)[:, None], torch.tensor(asked)[:, None], 60):
+        rows, near = (part.numpy() for part in places)
+        single = clone(curve).fit(x[near], y[near]).predict(asked[rows])
+        np.testing.assert_allclose(together[rows], single, rtol=1e-5, atol=1e-6)
+
+
+# --- functions and pictures ---
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_functions_are_the_networks_in_the_users_units(curve, noise):
+    drawn = curve.fit(X, Y).sample_functions(ASKED, 3, noise=noise, random_state=5)
+    assert drawn.shape == (15, 3)
+    np.testing.assert_array_equal(drawn, curve.sample_functions(ASKED, 3, noise=noise, random_state=5))
+    other = curve.fit(X, 10 * Y + 7).sample_functions(ASKED, 3, noise=noise, random_state=5)
+    np.testing.assert_allclose(other, 10 * drawn + 7, rtol=1e-3, atol=1e-3)
+
+
+def test_a_function_of_a_long_curve_is_drawn_from_the_nearest_points(curve):
+    x = np.linspace(0, 1, 200)
+    curve.set_params(max_context=20).fit(x, np.sin(x))
+    near = np.abs(x - 0.5).argsort()[:20]
+    drawn = curve.sample_functions([0.5], 2)
+    expected = clone(curve).fit(x[near], np.sin(x[near])).sample_functions([0.5], 2)
+    np.testing.assert_allclose(drawn, expected, rtol=1e-5)
+
+
+def test_a_plot_shows_points_mean_and_interval(curve):
+    axes = curve.fit(X, Y).plot(coverage=0.5)
+    assert isinstance(axes.figure, Figure)
+    lines = {line.get_label(): line for line in axes.lines}
+    np.testing.assert_array_equal(lines["observed"].get_ydata(), Y)
+    grid = lines["mean"].get_xdata()
+    assert grid[0] == pytest.approx(X.min() - 0.1 * np.ptp(X))
+    np.testing.assert_allclose(lines["mean"].get_ydata(), curve.predict(grid))
+    low, high = curve.predict_interval(grid, 0.5)
+    corners = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert corners.min() == pytest.approx(low.min())
+    assert corners.max() == pytest.approx(high.max())
+
+
+def test_a_plot_of_dates_has_dates(curve):
+    dates = np.datetime64("2001-01-01") + np.arange(40)
+    given = Figure().add_subplot()
+    assert curve.fit(dates, Y).plot(given) is given
+    assert np.issubdtype(given.lines[0].get_xdata().dtype, np.datetime64)
+
+
+def test_a_plot_of_two_inputs_is_refused(curve):
+    with pytest.raises(ValueError, match="a plot needs one input, got a curve of 2"):
+        curve.fit(np.stack([X, Y], 1), Y).plot()
