@@ -144,6 +144,16 @@ def test_gather_writes_nothing_outside_its_folder(tmp_path, label):
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("odd", [{"drawn": 3}, {"drawn": [1]}, {"drawn": [[1]]}, {"new": 1}])
+def test_a_measurement_of_another_form_is_one_line(tmp_path, odd):
+    run(Counting(), place(tmp_path))
+    record = json.loads((tmp_path / "units.json").read_text())
+    record["units"][0]["measurements"][0] |= odd
+    (tmp_path / "units.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"units\.json holds a unit of another form"):
+        run(Counting(), place(tmp_path))
+
+
 def test_a_stored_label_is_checked_and_others_survive():
     unit = UnitResult(Label("dsvnp", "strong", "wq"), (0,), ())
     assert UnitResult.from_dict(unit.to_dict()) == unit

@@ -93,7 +93,12 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
         raise ValueError(
             f"{out} holds a run with {key} = {their!r}, not {my!r}; choose another --out, or remove it"
         )
-    units = [UnitResult.from_dict(unit) for unit in data["units"]]
+    try:
+        units = [UnitResult.from_dict(unit) for unit in data["units"]]
+    except TypeError as error:
+        raise ValueError(
+            f"{path} holds a unit of another form ({error}); another version wrote it"
+        ) from error
     for unit in units:
         if (reason := experiment.refuses(unit)) is not None:
             raise ValueError(f"{out} holds {unit.label} {reason}; choose another --out, or remove it")

@@ -78,6 +78,8 @@ class GaussianPredictive(Predictive):
 
     def _variance_of_means(self) -> Tensor:
         """Variance of the components' means, [B, T, D]."""
+        if not self.loc.numel():  # torch warns of the variance of nothing
+            return self.mean
         if self.log_weights is None:
             return self.loc.var((0, 1), correction=0)
         return self._average((self.loc - self.mean).square())
