@@ -18,7 +18,9 @@ from dsvnp.sources.curves import Curves
 from dsvnp.training import Cluster, Fleet, Settings
 
 TRANSFORMER = Transformer(width=8, num_layers=2, num_heads=2, feedforward=8, embedder=(8,))
-ARCH = Architecture(1, 1, encoder=(8,), dim_lat=8, decoder=(8,), dropout=0.5, transformer=TRANSFORMER)
+ARCH = Architecture(
+    1, 1, encoder=(8,), dim_lat=8, decoder=(8,), dropout=0.5, transformer=TRANSFORMER, cells=TRANSFORMER
+)
 IMAGE = (1, 4, 4)
 IMAGE_ARCH = Architecture(
     16,
@@ -30,6 +32,7 @@ IMAGE_ARCH = Architecture(
     decoder=(8,),
     dropout=0.5,
     transformer=TRANSFORMER,
+    cells=TRANSFORMER,
 )
 
 

@@ -25,6 +25,7 @@ COLOURS = {
     "dsvnp": "#0072B2",
     "tnp": "#F781BF",
     "dsvtnp": "#332288",
+    "tabtnp": "#44AA99",
     "gp": "#000000",
 }
 NAMES = {
@@ -36,6 +37,7 @@ NAMES = {
     "dsvnp": "DSVNP",
     "tnp": "TNP",
     "dsvtnp": "DSVTNP",
+    "tabtnp": "TabTNP",
     "gp": "exact GP",
 }
 INK = "#222222"
