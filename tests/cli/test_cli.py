@@ -42,7 +42,7 @@ def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
     ("words", "message"),
     [
         (["reproduce", "curvs"], "Did you mean 'curves'?"),
-        (["reproduce", "everything"], "ambiguity, all."),
+        (["reproduce", "everything"], "ablations, ambiguity, field, completion, all."),
         (["reproduce", "curves", "--models", "dsvpn"], "Did you mean 'dsvnp'?"),
         (["reproduce", "curves", "--preset", "fast"], "unknown preset 'fast'"),
         (["reproduce", "curves", "--domain", "mnist"], "curves has no setting domain"),

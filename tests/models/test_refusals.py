@@ -154,9 +154,7 @@ def test_an_objective_without_y_target_is_refused(refuses, flagged):
 @pytest.mark.parametrize("num_points", [2, T + 1])
 def test_local_noise_for_another_number_of_targets_is_refused(num_points):
     noise = {"global": torch.zeros(1, B, 4), "local": torch.zeros(1, 1, B, num_points, 4)}
-    message = (
-        rf"noise\['local'\] has {num_points} points but the task has 5 targets; pass one slot per target"
-    )
+    message = rf"noise\['local'\] must have the shape \(1, 1, 2, 5, 4\), got \(1, 1, 2, {num_points}, 4\)"
     with pytest.raises(ValueError, match=message):
         make_model("dsvnp", REGRESSION).predict(points(REGRESSION), noise=noise)
 

@@ -47,7 +47,7 @@ SPEED = {
     "machine": {"device": TEXT},
     "rows": [
         {
-            **dict.fromkeys(("what", "library", "model", "how", "size", "device"), TEXT),
+            **dict.fromkeys(("what", "library", "model", "how", "device"), TEXT),
             "replicas": int,
             "ms_per_model_step": NUMBER,
         }

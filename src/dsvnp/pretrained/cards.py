@@ -14,6 +14,7 @@ from dsvnp.pretrained.loading import Card
 from dsvnp.pretrained.recipes import PretrainingRecipe
 from dsvnp.sources.base import TaskSource
 from dsvnp.training import Fleet
+from dsvnp.training.supply import describe
 
 
 def card_of(recipe: PretrainingRecipe, fleet: Fleet, log: Path, seed: int) -> Card:
@@ -32,7 +33,9 @@ def card_of(recipe: PretrainingRecipe, fleet: Fleet, log: Path, seed: int) -> Ca
 
 def _settings(source: TaskSource) -> dict[str, Any]:
     """The settings of a prior, in what JSON can hold."""
-    values = vars(source)["settings"]
+    values = vars(source).get("settings")
+    if values is None:  # a source of another kind, whose attributes are its settings
+        return describe(source)
     shown = {each.name: getattr(values, each.name) for each in fields(values)}
     plain = {name: str(value) if isinstance(value, torch.dtype) else value for name, value in shown.items()}
     return {"kind": type(source).__name__, **plain}
