@@ -9,6 +9,13 @@ from fitted import QUICK, classifier, labels
 from scipy.stats import entropy
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import (
+    balanced_accuracy_score,
+    log_loss,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
 from sklearn.model_selection import cross_val_score
 
 from dsvnp import MODELS, NPClassifier
@@ -136,6 +143,43 @@ def test_many_small_tables_with_labels_of_their_own():
     fitted = NPClassifier("cnp", **{**QUICK, "max_steps": 30}).fit_tasks(tasks)
     assert fitted.classes_.tolist() == ["ash", "elm", "oak"]
     assert fitted.predict_proba(X, context=(X[:5], y[:5])).shape == (60, 3)
+
+
+def test_the_measures_of_classes_are_scikit_learns():
+    X, y = labels(rows=80, seed=3)
+    X = X + 2 * np.random.default_rng(0).normal(size=X.shape)  # not too easy
+    fitted = classifier()
+    found, probs = fitted.evaluate(X, y), fitted.predict_proba(X)
+    ours = found.summary["neural process"]
+    guess = fitted.predict(X)
+    assert ours["auc"] == pytest.approx(roc_auc_score(y, probs, multi_class="ovr"))
+    assert ours["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, guess))
+    assert ours["nll"] == pytest.approx(log_loss(y, probs))
+    precision, recall, _, support = precision_recall_fscore_support(y, guess)
+    for row, *expected in zip(found.classes[1:], support, precision, recall, strict=True):
+        np.testing.assert_allclose([float(row[1]), float(row[3]), float(row[4])], expected, rtol=1e-3)
+
+
+def test_it_starts_from_logistic_regression():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 4))
+    y = rng.random(150) < 1 / (1 + np.exp(-2 * X[:, 0] + X[:, 1]))
+    fitted = NPClassifier("cnp", **{**QUICK, "max_steps": 3}).fit(
+        X[:100], y[:100]
+    )  # the network knows nothing yet
+    assert float(fitted.ensemble_.replicas[0].outputs.trust) == 1
+    plain = LogisticRegression().fit(X[:100], y[:100]).predict_proba(X[100:])
+    assert np.abs(fitted.predict_proba(X[100:]) - plain).max() < 0.15
+    assert "logistic regression" in fitted.validation_
+
+
+def test_a_class_that_a_fold_lacks_does_not_hurt():
+    X, y = labels(rows=41)
+    y = np.array(y, dtype=object)
+    y[:] = np.where(np.arange(41) % 2, "ash", "elm")
+    y[0] = "rare"
+    fitted = NPClassifier(**{**QUICK, "max_steps": 3}).fit(X, y)
+    assert np.isfinite(fitted.predict_proba(X)).all()
 
 
 def test_cross_validation_and_clone():

@@ -14,7 +14,7 @@ from dsvnp import NPClassifier, NPRegressor
 from dsvnp.models import MODELS
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, LowRankPredictive, concatenate
 from dsvnp.tabular import fitting
-from dsvnp.tabular.correcting import Answer, fit_damping, fit_spread, fit_temperature
+from dsvnp.tabular.correcting import Answer, fit_damping, fit_pool, fit_spread
 from dsvnp.tabular.ensemble import Draws, dissent_of, draws_of, fixed_noise, sharpened
 from dsvnp.tabular.fitting import error_of, is_clear
 from dsvnp.tabular.folds import Question, parts_of_table, parts_of_tables
@@ -119,7 +119,7 @@ def test_the_temperature_is_that_of_a_logistic_regression_on_the_log_odds():
     outputs = classifier().ensemble_.replicas[0].outputs
     answer = Answer(CategoricalPredictive(logs[None, None, None]), outputs, logs[:, :0], y[:, None])
     slope = LogisticRegression(C=np.inf, fit_intercept=False).fit(logits.numpy(), y.numpy()).coef_[0, 0]
-    assert float(fit_temperature([answer])["temperature"]) == pytest.approx(1 / slope, rel=0.08)
+    assert float(fit_pool([answer])["temperature"]) == pytest.approx(1 / slope, rel=0.08)
 
 
 def test_a_stretched_error_does_not_depend_on_the_stretch():
@@ -207,7 +207,7 @@ def test_baselines_are_the_mean_and_the_average_of_the_replicas_ridges():
     np.testing.assert_allclose(found["ridge"].mean[0], ridge)
     np.testing.assert_allclose(found["mean predictor"].mean[0], Y.mean(0).expand(len(Y), 2), rtol=0.02)
     np.testing.assert_allclose(found["mean predictor"].stddev[0, 0], Y.std(0), rtol=0.05)
-    assert list(classifier().ensemble_.baselines(X[:, :2])) == ["mean predictor"]
+    assert list(classifier().ensemble_.baselines(X[:, :2])) == ["mean predictor", "logistic regression"]
 
 
 def test_the_summary_of_classes():

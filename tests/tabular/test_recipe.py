@@ -50,6 +50,13 @@ def test_a_model_of_ones_own_works_in_the_estimators(monkeypatch, tmp_path):
     assert np.isfinite(NPClassifier("tiny", **quick).fit(X, y).predict_proba(X)).all()
 
 
+def test_a_class_in_place_of_a_name_is_told_how_to_register():
+    with pytest.raises(
+        ValueError, match=r"register it with dsvnp\.MODELS\['tiny'\] = Tiny and pass model='tiny'"
+    ):
+        NPRegressor(Tiny).fit(*table(rows=20))
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_decoders_are_smooth_and_start_near_nothing(model):
     torch.manual_seed(0)

@@ -393,6 +393,33 @@ def test_bad_rows_are_named():
         fitted.predict_interval(X, 90)
 
 
+def test_texts_are_for_the_classifier():
+    X, _ = table(rows=20)
+    with pytest.raises(ValueError, match=r"y holds texts \('ash'\).*use NPClassifier"):
+        NPRegressor(**QUICK).fit(X, np.array(["1", "ash"] * 10))
+    assert NPRegressor(**{**QUICK, "max_steps": 2}).fit(X, np.array(["1", "2"] * 10)).predict(X).shape == (
+        20,
+    )
+
+
+def test_the_validation_names_the_outputs():
+    X, Y = table(rows=40)
+    fitted = NPRegressor(**{**QUICK, "max_steps": 2}).fit(X, pd.DataFrame(Y, columns=["flow", "depth"]))
+    assert {"rmse_flow", "rmse_depth", "crps"} <= set(fitted.validation_["ridge"])
+
+
+def test_known_rows_are_evaluated_as_a_naive_loop_would():
+    X, Y = table(rows=30, seed=7)
+    Y[3, 0] = np.nan
+    fitted = regressor(2)
+    found = fitted.evaluate(X, Y)
+    expected = np.nanmean(fitted.predict_dist(X).crps(Y))
+    assert found.summary["neural process"]["crps"] == pytest.approx(expected, rel=1e-6)
+    assert len(found.calibration) == 59
+    with pytest.raises(ValueError, match="y has no known output"):
+        fitted.evaluate(X, np.full_like(Y, np.nan))
+
+
 def test_few_rows_are_said_to_be_few():
     X, y = np.linspace(0, 1, 12)[:, None], np.sin(np.arange(12.0))
     quick = {"n_replicas": 2, "max_steps": 2, "random_state": 0}

@@ -9,6 +9,7 @@ from fitted import QUICK, classifier, labels, regressor, sines, table
 from safetensors.torch import load_file, save_file
 
 from dsvnp import NPClassifier, NPRegressor
+from dsvnp.tabular.saving import VERSION
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -92,8 +93,10 @@ def test_what_cannot_be_used_is_refused_with_a_reason(tmp_path):
         NPClassifier.load(path)
     with pytest.raises(ValueError, match="holds no estimator"):
         NPRegressor.load(tmp_path)
-    (path / "estimator.json").write_text(json.dumps({**record, "version": 4, "dsvnp": "9.0"}))
-    with pytest.raises(ValueError, match=r"written by dsvnp 9\.0 in format 4.*up to 3: upgrade it"):
+    (path / "estimator.json").write_text(json.dumps({**record, "version": VERSION + 1, "dsvnp": "9.0"}))
+    with pytest.raises(
+        ValueError, match=rf"written by dsvnp 9\.0 in format {VERSION + 1}.*up to {VERSION}: upgrade it"
+    ):
         NPRegressor.load(path)
     (path / "estimator.json").write_text(json.dumps({**record, "format": "other"}))
     with pytest.raises(ValueError, match="is no estimator's"):

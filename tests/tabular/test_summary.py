@@ -11,9 +11,11 @@ Y = torch.tensor([[1e5, 1.0], [3e5, torch.nan], [2e5, 2.0]], dtype=torch.float64
 
 def test_each_output_has_its_own_rmse_over_its_known_rows():
     guess = torch.tensor([[1e5, 1.5], [2e5, 7.0], [2e5, 1.0]], dtype=torch.float64)
-    (found,) = summarise({"guess": normal(guess, torch.ones(2, dtype=torch.float64))}, Y).values()
-    assert found["rmse_0"] == pytest.approx(np.sqrt(1e10 / 3))
-    assert found["rmse_1"] == pytest.approx(np.sqrt((0.5**2 + 1) / 2))
+    (found,) = summarise(
+        {"guess": normal(guess, torch.ones(2, dtype=torch.float64))}, Y, ("price", "weight")
+    ).values()
+    assert found["rmse_price"] == pytest.approx(np.sqrt(1e10 / 3))
+    assert found["rmse_weight"] == pytest.approx(np.sqrt((0.5**2 + 1) / 2))
     assert found["mse"] == pytest.approx((1e10 + 0.5**2 + 1) / 5)
     text = errors_as_text({"guess": found, "other": found}, ["price", "weight"])
     assert text == [

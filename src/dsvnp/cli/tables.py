@@ -30,6 +30,7 @@ from dsvnp.tabular import NPClassifier, NPRegressor
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import Array, Columns, Encoding, texts_of
 from dsvnp.tabular.distribution import ends_of
+from dsvnp.tabular.recipe import AUTO, EFFORTS
 from dsvnp.tabular.saving import PLOT, may_hold
 from dsvnp.tabular.summary import Summary, as_text, calibration_plot, errors_as_text
 from dsvnp.tabular.table_files import check_suffix, check_texts, read_table, write_table
@@ -48,20 +49,22 @@ def fit(
     table: TableFile,
     target: Annotated[str, typer.Option(help="Columns to predict, with commas between them.")],
     out: Annotated[Path, typer.Option(help="Folder for the fitted model.")],
-    model: Annotated[str, typer.Option(help=f"Which model: {', '.join(MODELS)}.")] = "dsvnp",
+    model: Annotated[str, typer.Option(help=f"Which model: auto, {', '.join(MODELS)}.")] = AUTO,
     inputs: Annotated[
         str | None, typer.Option(help="Columns to predict from; all but the targets by default.")
     ] = None,
     exclude: Annotated[str | None, typer.Option(help="Columns not to predict from: dates, ids.")] = None,
     task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
-    replicas: Annotated[int, typer.Option(min=1, help="Members of the ensemble.")] = 5,
+    effort: Annotated[str, typer.Option(help="How long to train: fast, balanced or thorough.")] = "balanced",
+    replicas: Annotated[int | None, typer.Option(min=1, help="Members of the ensemble.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps, at most.")] = None,
     seed: Annotated[int, typer.Option(help="Decides all that is random.")] = 0,
     drop_missing: DropMissing = False,
     device: Device = "auto",
 ) -> None:
     """Fit a model to a table and say how well it predicts rows that it has not seen."""
-    lookup(model, MODELS, "model")
+    lookup(model, {AUTO: None, **MODELS}, "model")
+    lookup(effort, EFFORTS, "effort")
     lookup(task, TASKS, "task")
     if not may_hold(out):
         raise ValueError(f"{out} is there and holds no model; choose another --out")
@@ -87,15 +90,20 @@ def fit(
         codes = task == "auto" and kind is NPRegressor and len(targets) == 1
         if hint := hint_of_classes(targets[0], y) if codes else None:
             typer.echo(hint)
-        settings: dict[str, Any] = {"n_replicas": replicas, "max_steps": steps, "device": device}
-        estimator = kind(model, **settings, random_state=seed, verbose=True)
-        estimator.fit(x, y)
+        settings: dict[str, Any] = {"effort": effort, "n_replicas": replicas, "max_steps": steps}
+        estimator = kind(model, **settings, device=device, random_state=seed, verbose=True)
+        # Several targets come with their names; one alone is a column, and its predictions are.
+        estimator.fit(x, y if y.ndim == 1 else Columns(tuple(targets), tuple(y.T)))
     estimator.target_names_ = tuple(targets)
     plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
     estimator.save(out)
     (out / PLOT).write_bytes(plot)
     _show(estimator.validation_, f"Rows of {table.name} that were held out", targets)
-    Console().print(f"The model is in [bold]{out}[/bold], a calibration plot beside it.")
+    best = ", ".join(map(str, estimator.best_steps_))
+    Console().print(
+        f"The model is in [bold]{out}[/bold], a calibration plot beside it. Its members have the weights of steps {best} "
+        f"of {estimator.recipe_.num_steps}."
+    )
 
 
 def predict(
@@ -171,6 +179,8 @@ def evaluate(
     _say_dropped(keep, drop_missing)
     typer.echo(left_out(outputs, targets))
     _show(found.summary, f"{known} rows of {table.name}", targets)
+    if found.classes is not None:
+        _print_table(found.classes, "Each class against all others")
     if plot is not None:
         temporary = plot.with_name(f".writing-{plot.name}")
         plot.parent.mkdir(parents=True, exist_ok=True)
@@ -296,7 +306,7 @@ def _print_table(cells: list[list[str]], title: str) -> None:
     header, *lines = cells
     table = Table(title=title, title_justify="left")
     for name in header:
-        table.add_column(name, justify="left" if not name else "right")
+        table.add_column(name, justify="left" if name in ("", "class") else "right")
     for line in lines:
         table.add_row(*line)
     Console().print(table)

@@ -31,7 +31,7 @@ from dsvnp.tabular.fitting import Problem, fit_ensemble
 from dsvnp.tabular.folds import Part, parts_of_table, parts_of_tables
 from dsvnp.tabular.reading import RowReader, check_known, check_lengths, pair_of, pairs_of, useful
 from dsvnp.tabular.recipe import AUTO, EFFORTS, Recipe, recipe_for_table, recipes_for_tasks
-from dsvnp.tabular.summary import Summary, calibration_of, summarise
+from dsvnp.tabular.summary import Summary, calibration_of, classes_as_text, summarise
 from dsvnp.training import Reporter
 
 FEW_ROWS = 10  # of which a fit says that they are few
@@ -56,10 +56,12 @@ class Evaluation(NamedTuple):
     Attributes:
         summary: name of a predictor → metric → value.
         calibration: what a calibration plot is made of, see `summary.calibration_of`.
+        classes: a table of text with one row per class; None for numbers.
     """
 
     summary: Summary
     calibration: Tensor
+    classes: list[list[str]] | None
 
 
 class BaseNP(RowReader, ABC):
@@ -179,6 +181,13 @@ class BaseNP(RowReader, ABC):
 
     def _start(self) -> int:
         """Check the settings and draw the seed of everything that is random."""
+        given: Any = self.model
+        if isinstance(given, type):
+            name, called = getattr(given, "name", given.__name__.lower()), given.__name__
+            raise ValueError(
+                f"model must be a name, got the class {called}; register it with dsvnp.MODELS[{name!r}] = {called} "
+                f"and pass model={name!r}"
+            )
         lookup(self.model, {AUTO: None, **MODELS}, "model")
         lookup(self.output, OUTPUTS, "output")
         lookup(self.effort, EFFORTS, "effort")
@@ -203,7 +212,7 @@ class BaseNP(RowReader, ABC):
         """Train the replicas and keep them."""
         check_known([part.tables for part in parts], self.target_names_)
         one_table = len(parts[0].tables) == 1
-        problem = Problem(parts, self._dim_y, one_table, seed, pick_device(self.device))
+        problem = Problem(parts, self._dim_y, one_table, seed, pick_device(self.device), self.target_names_)
         reporter = Reporter(type(self).__name__, recipes[0].num_steps, quiet=not self.verbose)
         with one_thread():
             made = fit_ensemble(problem, recipes, self.max_context, reporter)
@@ -328,7 +337,15 @@ class BaseNP(RowReader, ABC):
         predictive = self.ensemble_.predict(rows, x, draws)
         outputs = outputs.to(self.ensemble_.device)
         predictions = {"neural process": predictive, **self.ensemble_.baselines(x)}
-        return Evaluation(summarise(predictions, outputs), calibration_of(predictive, outputs).cpu())
+        return Evaluation(
+            summarise(predictions, outputs, self.target_names_),
+            calibration_of(predictive, outputs).cpu(),
+            None if self.kind == "regressor" else classes_as_text(predictive, outputs, self._labels()),
+        )
+
+    def _labels(self) -> Sequence[Any]:
+        """The labels of a classifier."""
+        return ()
 
     def _outputs_of(self, X: Any, y: Any) -> Tensor:
         """What is known of rows that a fitted estimator is asked about."""

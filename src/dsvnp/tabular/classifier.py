@@ -84,6 +84,9 @@ class NPClassifier(ClassifierMixin, BaseNP):
     def _dim_y(self) -> int:
         return len(self.classes_)
 
+    def _labels(self) -> Sequence[Any]:
+        return self.classes_.tolist()
+
     def _read_outputs(self, y: Any, reset: bool) -> Tensor:
         """Class indices [rows, 1]; −1 where the label is missing."""
         labels = column_or_1d(values_of(y), warn=True)

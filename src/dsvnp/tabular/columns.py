@@ -154,6 +154,8 @@ def names_of(targets: Any, count: int) -> tuple[str, ...]:
 def values_of(targets: Any) -> Any:
     """Outputs as an array; what is missing in a frame or series becomes NaN."""
     kind = kind_of(targets)
+    if kind == "columns":
+        return np.stack(targets.arrays, 1)
     if kind == "pandas":
         frame = targets if is_frame(targets) else targets.to_frame()
         columns = [np.asarray(_column_of_targets(frame.iloc[:, i])) for i in range(frame.shape[1])]

@@ -17,6 +17,7 @@ from dsvnp.predictive import GaussianPredictive, Predictive
 from dsvnp.tabular.scaling import ClassScaling, OutputScaling, stretched
 
 STRETCHES = torch.linspace(-3, 2, 51, dtype=torch.float64).exp()
+TRUSTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 MOST_ROWS = 1000  # of each fold: more would change the second digit of nothing
 
@@ -27,7 +28,7 @@ class Answer(NamedTuple):
     Attributes:
         predictive: the prediction, [K, S, 1, T, D].
         outputs: the replica's scaling of y.
-        linear: its linear part for these rows, [T, D]; of no column for classes.
+        linear: its linear part for these rows, [T, D]: ridge, or the log-odds of logistic regression.
         y: what came out, [T, D].
     """
 
@@ -63,19 +64,23 @@ def fit_spread(answers: Sequence[Answer]) -> dict[str, Tensor]:
     return {"power": chosen[:, 0], "stretch": chosen[:, 1]}
 
 
-def fit_temperature(answers: Sequence[Answer]) -> dict[str, Tensor]:
-    """The temperature of the classes that gives the held-out labels the most probability, [1]."""
+def fit_pool(answers: Sequence[Answer]) -> dict[str, Tensor]:
+    """The temperature and the trust in logistic regression that give the held-out labels the most probability."""
+    like = torch.ones(1, dtype=torch.float64, device=answers[0].y.device)
+    trusts = TRUSTS if answers[0].linear.shape[-1] else TRUSTS[:1]
+    grid = list(product(STRETCHES.tolist(), trusts))
     costs = []
-    for stretch in STRETCHES:
-        scaling = ClassScaling(stretch.to(answers[0].y.device))
-        each = [-scaling.inverse(a.linear, a.predictive).log_prob(a.y[None]).sum() for a in answers]
-        costs.append(torch.stack(each).sum() + _toll(float(stretch)))
-    return {"temperature": STRETCHES[torch.stack(costs).argmin().cpu()].reshape(1).to(answers[0].y.device)}
+    for temperature, trust in grid:
+        scaling = ClassScaling(temperature * like, trust=trust * like)
+        each = [-scaling.pooled(a.predictive, a.linear).log_prob(a.y[None]).sum() for a in answers]
+        costs.append(torch.stack(each).sum() + _toll(1 / temperature + trust))
+    temperature, trust = grid[int(torch.stack(costs).argmin())]
+    return {"temperature": temperature * like, "trust": trust * like}
 
 
 CORRECTIONS: dict[type, tuple[Callable[[Sequence[Answer]], dict[str, Tensor]], ...]] = {
     OutputScaling: (fit_damping, fit_spread),
-    ClassScaling: (fit_temperature,),
+    ClassScaling: (fit_pool,),
 }
 
 

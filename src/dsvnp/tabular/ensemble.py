@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dsvnp.models import NeuralProcess
 from dsvnp.models.base import draw_noise, is_uniform
-from dsvnp.predictive import GaussianPredictive, Predictive, concatenate
+from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive, concatenate
 from dsvnp.sources.table import Pair
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling, stretched
 from dsvnp.tabular.summary import blind, normal
@@ -96,7 +96,7 @@ class Replica:
         return replace(self, outputs=type(self.outputs)(**{**vars(self.outputs), **corrections}))
 
     def linear(self, x: Tensor) -> Tensor:
-        """The linear part alone of rows in the user's units, [T, D]; of no column for classes."""
+        """The linear part alone of rows in the user's units, [T, D]; log-odds of classes."""
         return self.outputs.linear(self.inputs.both(x.to(self.device)))
 
     @torch.no_grad()
@@ -179,13 +179,28 @@ class Ensemble:
         return self.condition(context, draws)(x)
 
     def baselines(self, x: Tensor) -> dict[str, Predictive]:
-        """What anybody could have said of rows x: the mean predictor, and ridge where outputs are numbers."""
+        """What anybody could have said of rows x: the mean predictor, and ridge or logistic regression."""
         out = {"mean predictor": blind(self.prior, len(x))}
-        scales = [r.outputs.scale for r in self.replicas if isinstance(r.outputs, OutputScaling)]
-        if scales:
-            linear = torch.stack([replica.linear(x) for replica in self.replicas]).mean(0)
-            out["ridge"] = normal(linear, torch.stack(scales).mean(0))
+        outputs = [replica.outputs for replica in self.replicas]
+        linear = torch.stack([replica.linear(x) for replica in self.replicas]).mean(0)
+        if isinstance(outputs[0], OutputScaling):
+            scale = torch.stack([each.scale for each in outputs if isinstance(each, OutputScaling)]).mean(0)
+            out["ridge"] = normal(linear, scale)
+        elif linear.shape[-1]:
+            out[linear_name(outputs[0])] = linear_guess(outputs[0], linear)
         return out
+
+
+def linear_name(outputs: Outputs) -> str:
+    """What the linear part is called."""
+    return "ridge" if isinstance(outputs, OutputScaling) else "logistic regression"
+
+
+def linear_guess(outputs: Outputs, linear: Tensor) -> Predictive:
+    """What the linear part alone [T, D] predicts."""
+    if isinstance(outputs, OutputScaling):
+        return normal(linear, outputs.scale)
+    return CategoricalPredictive(linear.log_softmax(-1)[None, None, None])
 
 
 def _noise_of(noise: dict[str, Tensor], rows: int, own: torch.Generator | None) -> dict[str, Tensor]:

@@ -15,11 +15,11 @@ from torch import Tensor
 from dsvnp.predictive import CategoricalPredictive, Predictive, concatenate
 from dsvnp.sources.table import ManyTables, Pair, TableTasks
 from dsvnp.tabular.correcting import CORRECTIONS, Answer
-from dsvnp.tabular.ensemble import Draws, Ensemble, Outputs, Replica
+from dsvnp.tabular.ensemble import Draws, Ensemble, Outputs, Replica, linear_guess, linear_name
 from dsvnp.tabular.folds import MOST_CONTEXT, Part, Question
 from dsvnp.tabular.recipe import Recipe
-from dsvnp.tabular.scaling import InputScaling, OutputScaling
-from dsvnp.tabular.summary import Summary, blind, calibration_of, normal, prior_of, summarise
+from dsvnp.tabular.scaling import InputScaling
+from dsvnp.tabular.summary import Summary, blind, calibration_of, prior_of, summarise
 from dsvnp.training import Fleet, Reporter, train
 from dsvnp.training.loop import Interrupted
 
@@ -41,6 +41,7 @@ class Problem:
         one_table: whether tasks are rows of one table, or each a table of its own.
         seed: decides everything that is random.
         device: where to compute.
+        names: names of the outputs.
     """
 
     parts: Sequence[Part]
@@ -48,6 +49,7 @@ class Problem:
     one_table: bool
     seed: int
     device: torch.device
+    names: Sequence[str]
 
     @property
     def likelihood(self) -> str:
@@ -105,7 +107,7 @@ def fit_ensemble(
     groups = [len(q.x) for part in parts for q in part.questions] if not problem.one_table else None
     return Fit(
         ensemble,
-        _summary(answers, ensemble.prior),
+        _summary(answers, ensemble.prior, problem.names),
         training.recipe,
         [best[row] for row in kept],
         is_clear(answers, ensemble.prior, groups),
@@ -141,7 +143,7 @@ class Training:
     def __init__(self, problem: Problem, recipe: Recipe) -> None:
         self.problem, self.recipe = problem, recipe
         parts, device = problem.parts, problem.device
-        self.scalings = [part.scalings(linear=problem.one_table) for part in parts]
+        self.scalings = [part.scalings(problem.dim_y, linear=problem.one_table) for part in parts]
         make = partial(recipe.make, parts[0].tables[0][0].shape[1], problem.dim_y, problem.likelihood)
         seeds = [problem.seed + row for row in range(len(parts))]
         self.fleet = Fleet(make, self._sources(), seeds, recipe.settings(device), device)
@@ -291,15 +293,17 @@ def _answer(replica: Replica, questions: Sequence[Question], size: int, seed: in
     return Answer(concatenate(parts, dim=3), replica.outputs, replica.linear(x), y.to(replica.device))
 
 
-def _summary(answers: Sequence[Answer], prior: Tensor) -> Summary:
+def _summary(answers: Sequence[Answer], prior: Tensor, names: Sequence[str]) -> Summary:
     """What the held-out rows say of the fit, each row answered by the replica that had not seen it."""
     y = torch.cat([a.y for a in answers])
     predictions = {
         "neural process": concatenate([a.predictive for a in answers], dim=3),
         "mean predictor": blind(prior, len(y)),
     }
-    ridge = [normal(a.linear, a.outputs.scale) for a in answers if isinstance(a.outputs, OutputScaling)]
-    return summarise(predictions | ({"ridge": concatenate(ridge, dim=3)} if ridge else {}), y)
+    simple = [linear_guess(a.outputs, a.linear) for a in answers if a.linear.shape[-1]]
+    if simple:
+        predictions[linear_name(answers[0].outputs)] = concatenate(simple, dim=3)
+    return summarise(predictions, y, names)
 
 
 def is_clear(answers: Sequence[Answer], prior: Tensor, groups: Sequence[int] | None = None) -> bool:

@@ -42,12 +42,12 @@ class Part:
     tables: list[Pair]
     questions: list[Question]
 
-    def scalings(self, linear: bool) -> tuple[InputScaling, Outputs]:
-        """Scalings of the training rows."""
+    def scalings(self, dim_y: int, linear: bool) -> tuple[InputScaling, Outputs]:
+        """Scalings of the training rows, with so many outputs or classes."""
         x, y = (torch.cat(column) for column in zip(*self.tables, strict=True))
         inputs = InputScaling.fit(x)
         if not y.is_floating_point():
-            return inputs, ClassScaling(torch.ones(1, dtype=torch.float64))
+            return inputs, ClassScaling.fit(inputs.transform(x), y, dim_y, linear)
         return inputs, OutputScaling.fit(inputs.both(x), y, linear)
 
 

@@ -161,7 +161,7 @@ def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]
     common = Recipe(
         num_points=min(32, max(8, typical_rows)),
         batch_size=16,
-        num_steps=round(EFFORTS[effort].steps * 1400),
+        num_steps=round(EFFORTS[effort].steps * 1500),
         learning_rate=2e-3,
         weight_decay=0.01,
         validate_every=100,
@@ -183,7 +183,7 @@ def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]
 
 def _evened(recipe: Recipe) -> Recipe:
     """Weigh rows evenly where the objective is the likelihood alone: a bound balances it with divergences."""
-    return replace(recipe, evenness=0.5) if recipe.model in WITHOUT_LATENTS else recipe
+    return replace(recipe, evenness=0.3) if recipe.model in WITHOUT_LATENTS else recipe
 
 
 def _changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dsvnp.predictive import Predictive
 from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.columns import names_of, values_of
+from dsvnp.tabular.columns import is_number, names_of, values_of
 from dsvnp.tabular.distribution import NumberDistribution
 
 
@@ -170,8 +170,14 @@ class NPRegressor(RegressorMixin, BaseNP):
 
 def _floats(y: Any) -> NDArray[np.float64]:
     """A user's outputs as floats, [rows] or [rows, outputs]."""
+    values = values_of(y)
+    if text := _text_among(values):
+        raise ValueError(
+            f"y holds texts ({text!r}), but NPRegressor predicts numbers; use NPClassifier for classes, or write "
+            "numbers as numbers"
+        )
     array: NDArray[np.float64] = check_array(
-        values_of(y),
+        values,
         ensure_2d=False,
         dtype=np.float64,
         ensure_all_finite="allow-nan",
@@ -181,3 +187,13 @@ def _floats(y: Any) -> NDArray[np.float64]:
     if array.ndim > 2:
         raise ValueError(f"y must be [rows] or [rows, outputs], got {array.ndim} axes {array.shape}")
     return array
+
+
+def _text_among(values: Any) -> str | None:
+    """A text among outputs that is no number, or None."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "OUS" or array.dtype.kind == "S":
+        return None
+    return next(
+        (cell for cell in array.ravel().tolist() if isinstance(cell, str) and not is_number(cell)), None
+    )

@@ -27,7 +27,7 @@ from dsvnp.tabular.ensemble import Ensemble, Replica
 from dsvnp.tabular.recipe import Recipe
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 
-FORMAT, VERSION = "dsvnp-estimator", 3
+FORMAT, VERSION = "dsvnp-estimator", 4
 RECORD, TENSORS, PLOT = "estimator.json", "tensors.safetensors", "calibration.png"
 OWN = {RECORD, TENSORS, PLOT}  # `dsvnp fit` adds the plot
 
@@ -143,6 +143,7 @@ def _record(estimator: Any) -> dict[str, Any]:
         "num_context": estimator.ensemble_.num_context,
         "noise_seed": estimator.noise_seed_,
         "validation": estimator.validation_,
+        "best_steps": estimator.best_steps_,
         **estimator._own_record(),
     }
 
@@ -175,6 +176,7 @@ def _restore(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor])
     estimator._restore_own(record)
     estimator.noise_seed_ = record["noise_seed"]
     estimator.validation_ = record["validation"]
+    estimator.best_steps_ = record.get("best_steps", [])
     estimator.context_ = tensors["context.x"], tensors["context.y"]
     device = pick_device(estimator.device)
     replicas = [_replica(estimator, tensors, row).to(device) for row in range(record["num_replicas"])]

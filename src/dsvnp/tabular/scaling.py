@@ -7,16 +7,17 @@ that it was not fitted to. Both go back exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from sklearn.linear_model import RidgeCV
+from sklearn.linear_model import LogisticRegression, RidgeCV
 from torch import Tensor
 
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
 ALPHAS = np.logspace(-2, 5, 15)  # strengths that the linear part chooses from, for outputs in unit variance
+ABSENT = 3.0  # log-odds by which a class that training rows lack is below the rarest
 LIMIT = 4.0  # scaled inputs lie within ± this: far away a network's ramps are no better than a constant
 
 
@@ -160,24 +161,60 @@ def best_ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ClassScaling:
-    """Labels as they are; log-odds are divided by a temperature that suits rows not seen in training.
+    """Labels as they are; log-odds of the network and of a logistic regression, weighed as rows not seen suggest.
+
+        ln p(class) = ln p_network / temperature + trust · linear(x) + constant
 
     Attributes:
         temperature: above 1 for a network that is too sure of itself, [1].
+        weight: of the logistic regression on squashed inputs, [D_x, classes]; of no row without one.
+        bias: of the logistic regression, [classes].
+        trust: how much of the logistic regression is added, [1].
     """
 
     temperature: Tensor
+    weight: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    bias: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    trust: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.float64))
+
+    @classmethod
+    def fit(cls, x: Tensor, y: Tensor, num_classes: int, linear: bool = True) -> ClassScaling:
+        """Fit a logistic regression to squashed inputs [N, D_x] and labels [N, 1]; the network alone counts at first.
+
+        Args:
+            x: inputs.
+            y: labels.
+            num_classes: number of classes.
+            linear: False leaves the logistic regression out.
+        """
+        present = torch.unique(y).tolist()
+        if not linear or len(present) < 2:
+            return cls(torch.ones(1, dtype=torch.float64))
+        made = LogisticRegression(max_iter=200).fit(x.numpy(), y[:, 0].numpy())
+        coef, intercept = (torch.from_numpy(np.atleast_1d(part)) for part in (made.coef_, made.intercept_))
+        if len(present) == 2:
+            coef, intercept = torch.cat([-coef, coef]) / 2, torch.cat([-intercept, intercept]) / 2
+        weight = torch.zeros(x.shape[1], num_classes, dtype=torch.float64)
+        bias = torch.full((num_classes,), float(intercept.min()) - ABSENT, dtype=torch.float64)
+        weight[:, present], bias[present] = coef.T.double(), intercept.double()
+        return cls(torch.ones(1, dtype=torch.float64), weight, bias)
 
     def linear(self, x: Tensor) -> Tensor:
-        """Nothing: there is no linear part, [..., 0]."""
-        return x[..., :0]
+        """Log-odds of the logistic regression for inputs of `InputScaling.both`, [..., classes]; none without one."""
+        return x[..., : len(self.weight)] @ self.weight + self.bias
 
     def transform(self, x: Tensor, y: Tensor) -> Tensor:
         """The labels."""
         return y
 
     def inverse(self, x: Tensor, predictive: Predictive) -> Predictive:
-        """The predictive with its temperature."""
+        """The predictive of the network with its temperature and the logistic regression."""
+        return self.pooled(predictive, self.linear(x))
+
+    def pooled(self, predictive: Predictive, linear: Tensor) -> Predictive:
+        """The predictive, given the log-odds of the logistic regression [T, classes]."""
         assert isinstance(predictive, CategoricalPredictive)
         logits = predictive.log_probs / self.temperature
+        if linear.shape[-1]:
+            logits = logits + self.trust * linear
         return CategoricalPredictive(logits.log_softmax(-1), predictive.log_weights)

@@ -1,9 +1,9 @@
 """Summary: how good predictions of known rows are, beside what anybody could have said.
 
-For a regression: NLL per output, squared error and coverage in the user's units, beside a mean predictor and the
-ensemble's own linear part (ridge); the root of the squared error for each output alone, `rmse`, or `rmse_0`, `rmse_1`,
-…, since outputs may have different units. For classes: NLL, accuracy and calibration error, beside the shares of the
-classes.
+For a regression: NLL and CRPS per output, squared error and coverage in the user's units, beside a mean predictor and
+the ensemble's own linear part (ridge); the root of the squared error for each output alone, `rmse`, or `rmse_` and the
+name of the output, since outputs may have different units. For classes: NLL (log-loss), accuracy, balanced accuracy, area
+under the ROC curve and calibration error, beside the shares of the classes and logistic regression.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from io import BytesIO
 import torch
 from torch import Tensor
 
-from dsvnp.metrics import accuracy, expected_calibration_error, pit_coverage, reliability
+from dsvnp.metrics import accuracy, auroc, expected_calibration_error, pit_coverage, reliability
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
 LEVELS = (0.5, 0.9)  # of the central intervals whose coverage is reported
@@ -43,20 +43,15 @@ def normal(mean: Tensor, deviation: Tensor) -> GaussianPredictive:
     return GaussianPredictive(mean[None, None, None], deviation.clamp(min=1e-12))
 
 
-def summarise(predictions: dict[str, Predictive], y: Tensor) -> Summary:
-    """Measure some predictors on rows whose outputs y [rows, D] are known."""
-    return {name: measure(predictive, y) for name, predictive in predictions.items()}
+def summarise(predictions: dict[str, Predictive], y: Tensor, names: Sequence[str] = ("y",)) -> Summary:
+    """Measure some predictors on rows whose outputs y [rows, D], with these names, are known."""
+    return {name: measure(predictive, y, names) for name, predictive in predictions.items()}
 
 
-def measure(predictive: Predictive, y: Tensor) -> dict[str, float]:
+def measure(predictive: Predictive, y: Tensor, names: Sequence[str]) -> dict[str, float]:
     """The metrics of one predictor."""
     if isinstance(predictive, CategoricalPredictive):
-        probs, labels = predictive.mean[0], y[:, 0]
-        return {
-            "nll": float(-predictive.log_prob(y[None]).mean()),
-            "accuracy": float(accuracy(probs, labels)),
-            "ece": float(expected_calibration_error(probs, labels)),
-        }
+        return _measure_classes(predictive, y)
     assert isinstance(predictive, GaussianPredictive)
     known = ~torch.isnan(y)
     error = (predictive.mean[0] - y).square()
@@ -71,7 +66,7 @@ def measure(predictive: Predictive, y: Tensor) -> dict[str, float]:
         "nll": float(-log_prob.mean()),
         "crps": float(predictive.crps(y[None])[0][known].mean()),
         "mse": float(error[known].mean()),
-        **dict(zip(_names_of_roots(len(roots)), roots, strict=True)),
+        **dict(zip(_names_of_roots(names), roots, strict=True)),
         **covered,
     }
 
@@ -103,7 +98,7 @@ def as_text(summary: Summary) -> list[list[str]]:
 
 def errors_as_text(summary: Summary, targets: Sequence[str]) -> list[list[str]]:
     """The rmse of several targets as rows of a table, a line for each: its unit is its own."""
-    keys = _names_of_roots(len(targets))
+    keys = _names_of_roots(targets)
     rows = [
         [target, *(f"{values[key]:.4g}" for values in summary.values())]
         for target, key in zip(targets, keys, strict=True)
@@ -111,9 +106,51 @@ def errors_as_text(summary: Summary, targets: Sequence[str]) -> list[list[str]]:
     return [["", *summary], *rows]
 
 
-def _names_of_roots(outputs: int) -> list[str]:
+def _names_of_roots(names: Sequence[str]) -> list[str]:
     """What the rmse of each output is called in a summary."""
-    return ["rmse"] if outputs == 1 else [f"rmse_{i}" for i in range(outputs)]
+    return ["rmse"] if len(names) == 1 else [f"rmse_{name}" for name in names]
+
+
+def _measure_classes(predictive: CategoricalPredictive, y: Tensor) -> dict[str, float]:
+    """Log-loss, accuracy (also with each class counted alike), area under the ROC curve, calibration error."""
+    probs, labels = predictive.mean[0], y[:, 0]
+    recall = [float((probs.argmax(1) == label)[labels == label].double().mean()) for label in labels.unique()]
+    return {
+        "nll": float(-predictive.log_prob(y[None]).mean()),
+        "accuracy": float(accuracy(probs, labels)),
+        "balanced_accuracy": sum(recall) / len(recall),
+        "auc": _auc(probs, labels),
+        "ece": float(expected_calibration_error(probs, labels)),
+    }
+
+
+def _auc(probs: Tensor, labels: Tensor) -> float:
+    """Area under the ROC curve of each class against all others, averaged over those that are there; NaN for one."""
+    there = labels.unique()
+    if len(there) < 2:
+        return float("nan")
+    areas = [auroc(probs[labels != label, label], probs[labels == label, label]) for label in there]
+    return float(torch.stack(areas).mean())
+
+
+def classes_as_text(predictive: Predictive, y: Tensor, classes: Sequence[object]) -> list[list[str]]:
+    """A table with one row per class: how often it is there and predicted, its precision, recall and AUC."""
+    probs, labels = predictive.mean[0], y[:, 0]
+    guess = probs.argmax(1)
+    rows = []
+    for index, name in enumerate(classes):
+        true, said = labels == index, guess == index
+        hits = float((true & said).sum())
+        area = (
+            float(auroc(probs[~true, index], probs[true, index]))
+            if 0 < int(true.sum()) < len(true)
+            else float("nan")
+        )
+        shares = [hits / float(count) if count else float("nan") for count in (said.sum(), true.sum())]
+        rows.append(
+            [str(name), str(int(true.sum())), str(int(said.sum())), *(f"{v:.4g}" for v in (*shares, area))]
+        )
+    return [["class", "rows", "predicted", "precision", "recall", "auc"], *rows]
 
 
 def calibration_plot(calibration: Tensor, title: str) -> bytes:
