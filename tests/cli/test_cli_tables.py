@@ -1,6 +1,7 @@
 """`dsvnp fit`, `predict` and `evaluate` as a person types them, and what a person may get wrong."""
 
 import csv
+import io
 import sys
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_numbers_from_fit_to_evaluate(run, tmp_path):
         rows = list(csv.DictReader(file))
     assert len(rows) == 60
     expected = NPRegressor.load(model).predict(pl.read_csv(new).select("a", "b", "town"))
-    np.testing.assert_allclose([float(row["flow"]) for row in rows], expected["flow"].to_numpy())
+    np.testing.assert_allclose([float(row["flow"]) for row in rows], expected["flow"].to_numpy(), rtol=1e-5)
     assert all(float(row["depth_low"]) < float(row["depth"]) < float(row["depth_high"]) for row in rows)
     code, out, _ = run("evaluate", model, table, "--plot", tmp_path / "plots" / "c.png")
     assert code == 0
@@ -108,7 +109,11 @@ WRONG = [
     (columns(), ["--target", "flow,town"], "target 'town' holds texts ('"),
     (columns(), ["--target", "flow", "--task", "classification"], "'flow' holds fractions"),
     (changed("a", 4, "tall"), ["--target", "flow"], "t.csv line 6, column 'a': 'tall' is not a number"),
-    (changed("a", 4, ""), ["--target", "flow"], "t.csv: column 'a' is empty in 1 of 60 rows (first: line 6)"),
+    (
+        changed("a", 4, ""),
+        ["--target", "flow", "--strict"],
+        "t.csv: column 'a' is empty in 1 of 60 rows (first: line 6)",
+    ),
     (changed("a", 4, "inf"), ["--target", "flow"], "t.csv line 6, column 'a': inf is too large"),
     (changed("b", 7, "1e200"), ["--target", "flow"], "t.csv line 9, column 'b': 1e+200 is too large"),
     ({**columns(), "flow": [3] * 60}, ["--target", "flow"], "target 'flow' is 3 in every row"),
@@ -120,14 +125,18 @@ WRONG = [
     ),
     ({**columns(), "ood_score": columns()["flow"]}, ["--target", "ood_score"], "would be called 'ood_score'"),
     ({**columns(), "p_x": ["x", "y"] * 30}, ["--target", "p_x"], "would be called 'p_x'"),
-    ({**columns(), "b": ["2024-01-31"] * 60}, ["--target", "flow"], "t.csv: column 'b' holds dates"),
+    ({**columns(), "b": ["3/4/2024"] * 60}, ["--target", "flow"], "t.csv: column 'b' holds dates"),
     ({**columns(), "b": ["1 000"] * 60}, ["--target", "flow"], "t.csv: column 'b' holds numbers that"),
     (
         {**columns(), "b": [f"id{i}" for i in range(60)]},
         ["--target", "flow"],
         "another text in each of 60 rows",
     ),
-    ({**columns(), "b": [""] * 60}, ["--target", "flow", "--drop-missing"], "missing in every row"),
+    (
+        {**columns(), "a": ["", 1] * 30, "b": [1, ""] * 30},
+        ["--target", "flow", "--drop-missing"],
+        "missing in every row",
+    ),
     (columns(rows=1), ["--target", "flow"], "known in 1 row(s); a fit needs at least 2"),
     ({k: [] for k in columns()}, ["--target", "flow"], "has a header but no row"),
     ({"1": [1], "2": [2]}, ["--target", "1"], "the first line holds numbers"),
@@ -216,7 +225,7 @@ def test_mistakes_with_models_and_outputs(run, tmp_path):
 
 
 def test_a_column_may_be_left_out(run, tmp_path):
-    cells = {**columns(), "day": ["2024-01-31"] * 60, "id": [f"n{row}" for row in range(60)]}
+    cells = {**columns(), "day": ["3/4/2024"] * 60, "id": [f"n{row}" for row in range(60)]}
     table, model = write(tmp_path / "t.csv", cells), tmp_path / "m"
     code, _, err = fit(run, table, model, "--target", "flow")
     assert (code, "column 'day' holds dates" in err, "--exclude" in err) == (2, True, True)
@@ -263,7 +272,7 @@ def test_what_is_missing_in_parquet_goes_by_what_the_model_takes_a_column_for(ru
     pl.DataFrame({"a": ["0.1", None], "town": ["Ely"] * 2, "code": ["c1"] * 2}).write_parquet(
         tmp_path / "g.parquet"
     )
-    code, _, err = run("predict", model, tmp_path / "g.parquet", "--out", tmp_path / "o.csv")
+    code, _, err = run("predict", model, tmp_path / "g.parquet", "--out", tmp_path / "o.csv", "--strict")
     assert (code, "column 'a' is empty in 1 of 2 rows" in err) == (2, True)
     code, out, err = run(
         "predict", model, tmp_path / "g.parquet", "--out", tmp_path / "o.csv", "--drop-missing"
@@ -274,11 +283,12 @@ def test_what_is_missing_in_parquet_goes_by_what_the_model_takes_a_column_for(ru
 def test_a_column_that_is_empty_is_not_worth_its_rows(run, tmp_path):
     table = write(tmp_path / "t.csv", {**columns(), "b": [""] * 60})
     code, _, err = fit(run, table, tmp_path / "m", "--target", "flow")
-    assert (code, "'b' is empty in 60 of 60 rows" in err, "--exclude" in err) == (2, True, True)
+    assert (code, "'b' is empty in all 60 rows" in err, "--exclude" in err) == (2, True, True)
     assert fit(run, table, tmp_path / "m", "--target", "flow", "--exclude", "b,town")[0] == 0
     new = write(tmp_path / "new.csv", {"a": [""], "depth": [1]})
     code, _, err = run("predict", tmp_path / "m", new, "--out", tmp_path / "o.csv")
-    assert (code, "'a' is empty in 1 of 1 rows" in err, "--exclude" in err) == (2, True, False)
+    assert (code, "'a' has missing values (1 of 1 rows) but had none in training" in err) == (0, True)
+    assert len((tmp_path / "o.csv").read_text().splitlines()) == 2
 
 
 def test_a_row_that_lacks_a_number_is_left_out_in_any_company(run, tmp_path):
@@ -317,7 +327,7 @@ def test_categories_that_look_like_numbers_are_those_of_the_fit(run, tmp_path):
     assert run("predict", model, write(tmp_path / "few.csv", few), "--out", tmp_path / "o.csv")[0] == 0
     frame = pl.DataFrame({"a": few["a"], "size": ["038", "40"]})
     expected = NPRegressor.load(model).predict(frame)
-    np.testing.assert_allclose(pl.read_csv(tmp_path / "o.csv")["y"], expected)
+    np.testing.assert_allclose(pl.read_csv(tmp_path / "o.csv")["y"], expected, rtol=1e-5)
     assert expected[1] - expected[0] > 5
     few["size"] = np.array(["40", "XL"])
     new = write(tmp_path / "new.csv", few)
@@ -365,7 +375,7 @@ def test_rows_with_missing_inputs_are_left_out_when_asked(run, tmp_path):
     table, whole = write(tmp_path / "t.csv", changed("a", 4, "")), tmp_path / "whole.csv"
     lines = table.read_text().splitlines(keepends=True)
     whole.write_text("".join(lines[:5] + lines[6:]))
-    assert "--drop-missing" in fit(run, table, tmp_path / "m", "--target", "flow")[2]
+    assert "--drop-missing" in fit(run, table, tmp_path / "m", "--target", "flow", "--strict")[2]
     code, out, err = fit(run, table, tmp_path / "m", "--target", "flow", "--drop-missing")
     assert code == 0, err
     assert "60 rows, 1 left out because an input is missing" in out
@@ -398,3 +408,79 @@ def test_several_targets_are_measured_each_in_its_unit(run, tmp_path):
     guess = NPRegressor.load(tmp_path / "m").predict(frame.select("a", "b", "town"))
     expected = np.sqrt(np.mean((guess["depth"].to_numpy() - cells["depth"]) ** 2))
     assert float(lines["depth"].split("│")[2]) == pytest.approx(expected, rel=1e-3)
+
+
+def holes(rows=120, seed=0):
+    """A table as they come: missing cells, categories and a date."""
+    rng = np.random.default_rng(seed)
+    cells = {name: np.array(values, dtype=object) for name, values in columns(rows, seed).items()}
+    cells["day"] = np.array(
+        [str(np.datetime64("2024-01-01") + int(d)) for d in rng.integers(400, size=rows)], object
+    )
+    for name in ("a", "b", "town", "day"):
+        cells[name][rng.random(rows) < 0.04] = ""
+    return cells
+
+
+def test_a_table_as_they_come_goes_through_at_the_first_try(run, tmp_path):
+    table, model = write(tmp_path / "t.csv", holes()), tmp_path / "m"
+    code, out, err = fit(run, table, model, "--target", "flow")
+    assert code == 0, err
+    assert "numbers: a, b, depth; dates: day; categories: town (3)" in out
+    new = write(tmp_path / "new.csv", holes(50, seed=1))
+    code, out, err = run("predict", model, new, "--out", tmp_path / "o.csv", "--keep", "day,town")
+    assert (code, "50 predictions" in out) == (0, True), err
+    made, asked = pl.read_csv(tmp_path / "o.csv"), pl.read_csv(new)
+    assert made.columns == ["day", "town", "flow", "flow_std", "flow_low", "flow_high", "ood_score"]
+    assert made["flow"].null_count() == 0
+    assert made["day"].to_list() == asked["day"].to_list()
+    assert run("evaluate", model, new)[0] == 0
+    code, _, err = fit(run, table, tmp_path / "n", "--target", "flow", "--strict")
+    assert (code, [f"column {name!r} is empty" in err for name in ("a", "b", "day")]) == (2, [True] * 3)
+
+
+def test_standard_streams(run, tmp_path, monkeypatch, capsys):
+    table = write(tmp_path / "t.csv", columns())
+    assert fit(run, table, tmp_path / "m", "--target", "flow")[0] == 0
+    assert run("predict", tmp_path / "m", table, "--out", tmp_path / "o.csv")[0] == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO(table.read_text()))
+    code, out, _ = run("predict", tmp_path / "m", "-", "--out", "-")
+    assert (code, out) == (0, (tmp_path / "o.csv").read_text())
+
+
+def test_groups_are_tasks_and_new_ones_are_predicted_from_some_of_their_rows(run, tmp_path):
+    rng = np.random.default_rng(0)
+    sensor = np.repeat([f"s{i}" for i in range(12)], 10)
+    cells = {
+        "sensor": sensor,
+        "x": rng.normal(size=120).round(3),
+        "y": (10.0 * rng.normal(size=12)).repeat(10).round(3),
+    }
+    code, out, err = fit(
+        run, write(tmp_path / "t.csv", cells), tmp_path / "m", "--target", "y", "--group", "sensor"
+    )
+    assert code == 0, err
+    assert "12 groups by sensor" in out
+    assert "Groups of t.csv that were held out" in out
+    new = write(tmp_path / "new.csv", {"sensor": ["b", "a", "b"], "x": [1, 2, 3]})
+    known = write(tmp_path / "known.csv", {"sensor": ["a", "a", "b"], "x": [0, 1, 0], "y": [-5, -5, 8]})
+    words = ["predict", tmp_path / "m", new, "--context", known, "--group", "sensor", "--keep", "sensor"]
+    code, _, err = run(*words, "--out", tmp_path / "o.csv")
+    assert code == 0, err
+    made = pl.read_csv(tmp_path / "o.csv")
+    assert made["sensor"].to_list() == ["b", "a", "b"]
+    fitted = NPRegressor.load(tmp_path / "m", device="cpu")
+    frame = pl.DataFrame({"x": [2.0]})
+    expected = fitted.predict(frame, context=(pl.DataFrame({"x": [0.0, 1.0]}), [-5.0, -5.0]))
+    assert made["y"][1] == pytest.approx(expected[0], rel=1e-4)
+    one = write(tmp_path / "one.csv", {"x": [2]})
+    part = write(tmp_path / "part.csv", {"x": [0, 1], "y": [-5, -5]})
+    assert run("predict", tmp_path / "m", one, "--context", part, "--out", tmp_path / "p.csv")[0] == 0
+    assert pl.read_csv(tmp_path / "p.csv")["y"][0] == pytest.approx(expected[0], rel=1e-4)
+
+
+def test_a_fit_that_learned_nothing_says_so(run, tmp_path):
+    rng = np.random.default_rng(0)
+    table = write(tmp_path / "t.csv", {"a": rng.normal(size=60).round(3), "y": rng.normal(size=60).round(3)})
+    code, _, err = fit(run, table, tmp_path / "m", "--target", "y")
+    assert (code, "warning: rows that were held out are not predicted clearly better" in err) == (0, True)

@@ -299,6 +299,25 @@ def test_a_gain_is_clear_beyond_two_standard_errors():
     assert not clear(1.0, [400])  # a single table tells nothing of others
 
 
+def test_training_stops_when_held_out_rows_gain_nothing_and_the_best_step_is_kept(monkeypatch):
+    errors = iter([3.0, 1.0, 2.0, 2.0, 2.0])
+    validate = fitting._held_out_error
+    monkeypatch.setattr(fitting, "_held_out_error", lambda *args: validate(*args) * 0 + next(errors))
+    quick = {**QUICK, "max_steps": 1000, "n_replicas": 1, "width": 8}
+    fitted = NPRegressor("cnp", **quick).fit(*table(rows=40, outputs=1))
+    assert fitted.best_steps_ == [100]
+    assert next(errors, None) is None  # three validations after the best one, then it stops
+
+
+def test_effort_decides_steps_and_members():
+    X, Y = table(rows=40, outputs=1)
+    quick = {name: value for name, value in QUICK.items() if name not in ("n_replicas", "max_steps")}
+    fast = NPRegressor("cnp", **quick, effort="fast").fit(X, Y)
+    assert (fast.recipe_.num_steps, len(fast.ensemble_.replicas)) == (160, 3)
+    with pytest.raises(ValueError, match=r"unknown effort 'fats'\. Did you mean 'fast'"):
+        NPRegressor(effort="fats").fit(X, Y)
+
+
 def test_what_is_learned_of_noise_is_not_believed():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 3)), rng.normal(size=80)

@@ -393,6 +393,32 @@ def test_bad_rows_are_named():
         fitted.predict_interval(X, 90)
 
 
+@pytest.mark.parametrize("kind", [np.asarray, pd.DataFrame])
+def test_missing_inputs_are_taken_or_refused(kind):
+    X, Y = table(rows=80, outputs=1)
+    X[::7, 1] = np.nan
+    quick = {**QUICK, "max_steps": 5}
+    fitted = NPRegressor(**quick).fit(kind(X), Y[:, 0])
+    assert fitted.ensemble_.replicas[0].inputs.centre.shape == (4,)  # three inputs and a flag
+    filled = np.where(np.isnan(X), np.nanmedian(X, 0), X)
+    flagged = np.column_stack([filled, np.isnan(X[:, 1])])
+    expected = NPRegressor(**quick).fit(flagged, Y[:, 0]).predict(flagged)
+    np.testing.assert_allclose(np.asarray(fitted.predict(kind(X))), expected)
+    with pytest.raises(ValueError, match="contains NaN"):
+        NPRegressor(**quick, missing="refuse").fit(kind(X), Y[:, 0])
+
+
+def test_dates_and_missing_cells_come_back_from_a_folder(tmp_path):
+    X, Y = table(rows=60, outputs=1)
+    frame = pd.DataFrame(
+        {"a": X[:, 0], "day": pd.date_range("2024-01-01", periods=60), "town": ["Ely", "Bath"] * 30}
+    )
+    frame.loc[3, "a"], frame.loc[5, "day"] = np.nan, pd.NaT
+    fitted = NPRegressor(**{**QUICK, "max_steps": 3}).fit(frame, Y[:, 0])
+    again = NPRegressor.load(fitted.save(tmp_path / "m"), device="cpu")
+    pd.testing.assert_series_equal(again.predict(frame), fitted.predict(frame))
+
+
 def test_texts_are_for_the_classifier():
     X, _ = table(rows=20)
     with pytest.raises(ValueError, match=r"y holds texts \('ash'\).*use NPClassifier"):

@@ -1,11 +1,13 @@
 """Tables as people's programs write them: what is read, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
 
 from dsvnp.tabular.columns import Columns
-from dsvnp.tabular.table_files import check_texts, read_table
+from dsvnp.tabular.table_files import check_texts, read_table, write_table
 
 
 def read(tmp_path, text, **options):
@@ -102,9 +104,9 @@ def test_separators(tmp_path, separator):
         ("a;b\n1,500;1\n", "column 'a' holds numbers"),  # 1.5 or 1500?
         ("a;b\n1,5;2.5\n", "column 'a' holds numbers"),  # which of the two is the decimal one?
         ('a,b\n"1,5",1\n', "column 'a' holds numbers"),
-        ("a,b\n2024-01-31,1\n,2\n", r"column 'a' holds dates \('2024-01-31' at line 2\)"),
-        ("a,b\n2024-01-31T10:15:00Z,1\n", "column 'a' holds dates"),
-        ("a,b\n31.12.2024,1\n", "column 'a' holds dates"),
+        ("a,b\n2024-02-31,1\n,2\n", r"column 'a' holds dates .* \('2024-02-31' at line 2\)"),
+        ("a,b\n3/4/2024,1\n", "column 'a' holds dates"),  # in March or in April?
+        ("a,b\n31.12.2024,1\n2024-01-05,2\n", "column 'a' holds dates"),
     ],
 )
 def test_numbers_in_doubt_and_dates_are_refused_where_they_are_used(tmp_path, text, message):
@@ -121,3 +123,32 @@ def test_texts_with_a_few_of_these_are_texts(tmp_path):
 def test_an_empty_cell_of_parquet_is_missing_and_a_word_is_not(tmp_path):
     pl.DataFrame({"kind": ["none", None, "x"]}).write_parquet(tmp_path / "t.parquet")
     assert read_table(tmp_path / "t.parquet")["kind"].tolist() == ["none", "", "x"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["2024-01-31", "", "2024-2-1"], ["2024-01-31", "NaT", "2024-02-01"]),
+        (["2024-01-31T10:15:00Z", "2024-01-31 9:05"], ["2024-01-31T10:15", "2024-01-31T09:05"]),
+        (["2024-01-31T10:15:00+02:00"], ["2024-01-31T08:15"]),
+        (["31.12.2024", "1.2.2024"], ["2024-12-31", "2024-02-01"]),
+        (["31/12/2024", "1/2/2024"], ["2024-12-31", "2024-02-01"]),
+        (["12/31/2024", "1/2/2024"], ["2024-12-31", "2024-01-02"]),
+    ],
+)
+def test_dates_are_read(tmp_path, cells, expected):
+    table = read(tmp_path, "\n".join(["a,b", *(f"{cell},1" for cell in cells)]) + "\n")
+    np.testing.assert_array_equal(table["a"], np.array(expected, dtype="datetime64[s]"))
+
+
+def test_all_mistakes_of_a_table_are_named_at_once(tmp_path):
+    with pytest.raises(ValueError, match=r"(?s)line 3, column 'a': 'x'.*line 4, column 'b': 'y'"):
+        read(tmp_path, "a,b\n1,1\nx,2\n3,y\n4,4\n")
+    with pytest.raises(ValueError, match=r"(?s)'a' holds numbers.*'b' holds numbers"):
+        check_texts(tmp_path / "t.csv", read(tmp_path, "a;b\n1 000;1 000\n"))
+
+
+def test_predictions_have_six_digits_and_may_go_to_the_standard_output(tmp_path, capsys):
+    for path in (tmp_path / "o.csv", Path("-")):
+        write_table(path, ["a", "b"], [np.array([1 / 3, 2e9 / 3]), np.array(["x", None], dtype=object)])
+    assert (tmp_path / "o.csv").read_text() == capsys.readouterr().out == "a,b\n0.333333,x\n6.66667e+08,\n"

@@ -10,7 +10,8 @@ import numpy as np
 
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.classifier import NPClassifier
-from dsvnp.tabular.columns import Array, Columns, Encoding, text_of
+from dsvnp.tabular.columns import Array, Columns, text_of
+from dsvnp.tabular.encoding import Encoding
 
 ENDINGS = ("", "_std", "_low", "_high")  # of the columns that predict a number
 STRANGENESS = "ood_score"
@@ -97,12 +98,15 @@ def texts_for(estimator: BaseNP) -> set[str]:
 
 def understood(encoding: Encoding, targets: Sequence[str], classes: Sequence[Any] | None) -> str:
     """What a fit takes the columns for, in a line; `classes` is None for numbers."""
-    pairs = list(zip(encoding.names, encoding.categories, strict=True))
-    numbers = [name for name, categories in pairs if categories is None]
-    texts = [f"{name} ({len(categories)})" for name, categories in pairs if categories is not None]
+    cycles = encoding.cycles or (None,) * len(encoding.names)
+    kinds = list(zip(encoding.names, encoding.categories, cycles, strict=True))
+    numbers = [name for name, categories, around in kinds if categories is None and around is None]
+    dates = [name for name, _, around in kinds if around is not None]
+    texts = [f"{name} ({len(categories)})" for name, categories, _ in kinds if categories is not None]
     task = "regression" if classes is None else f"classification ({len(classes)} classes)"
     parts = [f"{task} on {', '.join(targets)}"]
     parts += [f"numbers: {', '.join(numbers)}"] if numbers else []
+    parts += [f"dates: {', '.join(dates)}"] if dates else []
     parts += [f"categories: {', '.join(texts)}"] if texts else []
     return "; ".join(parts)
 

@@ -70,6 +70,7 @@ class BaseNP(RowReader, ABC):
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[BaseNP]]] = {}  # the kinds of estimator that a folder may hold
     target_names_: tuple[str, ...]
+    _ready: list[Any]  # the context and what answers from it
 
     def __init__(
         self,
@@ -80,8 +81,9 @@ class BaseNP(RowReader, ABC):
         max_steps: int | None = None,
         learning_rate: float | None = None,
         width: int | None = None,
-        n_draws: int = 16,
+        n_draws: int = 8,
         max_context: int | None = None,
+        missing: str = "impute",
         device: str = "auto",
         output: str = "same",
         random_state: Any = None,
@@ -95,6 +97,7 @@ class BaseNP(RowReader, ABC):
         self.width = width
         self.n_draws = n_draws
         self.max_context = max_context
+        self.missing = missing
         self.device = device
         self.output = output
         self.random_state = random_state
@@ -177,6 +180,7 @@ class BaseNP(RowReader, ABC):
         check_is_fitted(self)
         other = copy.copy(self)
         other.context_ = self._read_pair(X, y, reset=False)
+        other._ready = []
         return other
 
     def _start(self) -> int:
@@ -217,7 +221,7 @@ class BaseNP(RowReader, ABC):
         with one_thread():
             made = fit_ensemble(problem, recipes, self.max_context, reporter)
         self.ensemble_, self.validation_, self.recipe_, self.best_steps_, clear, interrupted = made
-        self.noise_seed_ = seed
+        self.noise_seed_, self._ready = seed, []
         if interrupted:
             warnings.warn(interrupted, RuntimeWarning, stacklevel=3)
         if not clear:
@@ -261,11 +265,16 @@ class BaseNP(RowReader, ABC):
         """What answers rows from the estimator's own context; read once, it serves all further predictions."""
         if draws.own is not None or not draws.paired:  # draws of functions, which differ each time
             return self.ensemble_.condition(self.context_, draws)
-        made = getattr(self, "_ready", None)
-        if made is None or made[0] is not self.context_ or made[1] is not self.ensemble_ or made[2] != draws:
-            made = self.context_, self.ensemble_, draws, self.ensemble_.condition(self.context_, draws)
-            self._ready = made
-        return made[3]
+        ready = getattr(self, "_ready", [])  # changed in place: predicting changes no attribute
+        key = (self.context_, self.ensemble_, draws)
+        if (
+            not ready
+            or any(old is not new for old, new in zip(ready[0][:2], key, strict=False))
+            or ready[0][2] != draws
+        ):
+            ready[:] = [key, self.ensemble_.condition(self.context_, draws)]
+        answering: Answering = ready[1]
+        return answering
 
     def __getstate__(self) -> dict[str, Any]:
         """What pickle and copies keep; an answering function is made again where it is needed."""
@@ -371,7 +380,13 @@ class BaseNP(RowReader, ABC):
         made = kind(**content.record["params"])
         made.device = device
         saving.restore(made, content, Path(path))
+        made._ready = []
         return made
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "impute"
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "ensemble_")

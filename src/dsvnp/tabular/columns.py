@@ -1,43 +1,41 @@
-"""Columns: tables of NumPy, pandas and polars come in as numbers, and answers go out as the same kind.
+"""Columns: arrays and data frames (pandas, polars and others, by narwhals) in, and answers of the same kind out.
 
-Columns of numbers stay as they are; columns of texts or categories are encoded by scikit-learn's `OneHotEncoder`. A
-category is known by its text, in which a whole float is an integer. One that was not there in training is a row of
-zeros and a warning.
+A column is of numbers, of dates, or of texts. `encoding` turns columns into numbers.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.preprocessing import OneHotEncoder
 
 Array = NDArray[Any]
-MOST_CATEGORIES = 200  # of one column: beyond that it is a name or a free text, of no use to a network
-FEWEST_IDS = 20  # rows from which on texts that are all different are no accident
 FLAGS = {"False", "True", ""}
+FEW_NUMBERS = 20  # texts that are all numbers are categories if they are so few, as codes are; else numbers
+DATES = "datetime64[s]"
 
 
 def kind_of(table: Any) -> str:
-    """What a table is: "pandas", "polars", "columns" (our own) or "numpy" for everything else."""
+    """What a table is: "columns" (our own), "frame", "series", or "array" for everything else."""
     if isinstance(table, Columns):
         return "columns"
-    package = type(table).__module__.split(".")[0]
-    return package if package in ("pandas", "polars") else "numpy"
+    if nw.dependencies.is_into_dataframe(table):
+        return "frame"
+    return "series" if nw.dependencies.is_into_series(table) else "array"
 
 
 def is_frame(table: Any) -> bool:
     """Whether a table has columns with names."""
-    return kind_of(table) != "numpy" and hasattr(table, "columns")
+    return kind_of(table) in ("columns", "frame")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """A table as columns with names, each of floats (NaN where missing) or of texts ("" where missing).
+    """A table as columns with names: floats (NaN where missing), dates (NaT) or texts ("").
 
     Attributes:
         columns: names, in order.
@@ -51,12 +49,12 @@ class Columns:
 
     @classmethod
     def of(cls, frame: Any) -> Columns:
-        """Take a data frame of pandas or polars apart."""
+        """Take a data frame apart."""
         if isinstance(frame, Columns):
             return frame
-        names = [str(name) for name in frame.columns]
-        series = [frame.iloc[:, i] if kind_of(frame) == "pandas" else frame[:, i] for i in range(len(names))]
-        return cls(tuple(names), tuple(_column(name, one) for name, one in zip(names, series, strict=True)))
+        table = nw.from_native(frame, eager_only=True)
+        names = tuple(str(name) for name in table.columns)
+        return cls(names, tuple(_column(series) for series in table.iter_columns()))
 
     @classmethod
     def concatenate(cls, tables: Sequence[Columns]) -> Columns:
@@ -67,7 +65,7 @@ class Columns:
                     f"expected the columns {', '.join(tables[0].columns)}, got {', '.join(table.columns)}"
                 )
         arrays = zip(*(table.arrays for table in tables), strict=True)
-        return cls(tables[0].columns, tuple(np.concatenate(group) for group in arrays))
+        return cls(tables[0].columns, tuple(_stacked(group) for group in arrays))
 
     def __len__(self) -> int:
         return len(self.arrays[0]) if self.arrays else 0
@@ -81,104 +79,52 @@ class Columns:
         return Columns(names, tuple(self[name] for name in names), self.places)
 
     def rows(self, keep: Array) -> Columns:
-        """The rows of a mask."""
-        places = [self.place(row) for row in np.flatnonzero(keep).tolist()]
-        return Columns(self.columns, tuple(values[keep] for values in self.arrays), places)
+        """The rows of a mask, or of a list of numbers."""
+        numbers = np.flatnonzero(keep) if keep.dtype == bool else keep
+        places = [self.place(row) for row in numbers.tolist()]
+        return Columns(self.columns, tuple(values[numbers] for values in self.arrays), places)
 
     def place(self, row: int) -> str:
         """What to call a row."""
         return f"row {row}" if self.places is None else self.places[row]
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """How the columns of a frame become numbers.
-
-    Attributes:
-        names: names of the columns.
-        categories: for each column its categories, or None for a column of numbers.
-    """
-
-    names: tuple[str, ...]
-    categories: tuple[tuple[str, ...] | None, ...]
-
-    @classmethod
-    def fit(cls, table: Columns) -> Encoding:
-        """Look at a table; a column of too many texts is refused, or of texts that are all different: an id."""
-        categories: list[tuple[str, ...] | None] = []
-        for name, values in zip(table.columns, table.arrays, strict=True):
-            found = None if values.dtype.kind == "f" else tuple(sorted(set(texts_of(values))))
-            if found is not None and len(found) > MOST_CATEGORIES:
-                raise ValueError(
-                    f"column {name!r} has {len(found)} different texts, too many for categories; leave it out, or "
-                    f"group them into at most {MOST_CATEGORIES}"
-                )
-            if found is not None and len(found) == len(table) >= FEWEST_IDS:
-                raise ValueError(
-                    f"column {name!r} has another text in each of {len(found)} rows, which tells nothing of new ones; "
-                    "leave it out"
-                )
-            categories.append(found)
-        return cls(table.columns, tuple(categories))
-
-    def transform(self, table: Columns) -> NDArray[np.float64]:
-        """Numbers [rows, D]: columns of numbers first, then those of the categories."""
-        numbers, texts = [], []
-        for name, values, categories in zip(self.names, table.arrays, self.categories, strict=True):
-            if categories is not None:
-                texts.append(_known_texts(name, values, categories))
-            else:
-                numbers.append(_finite_numbers(name, values, table))
-        parts = [np.stack(numbers, 1)] if numbers else []
-        if texts:
-            parts.append(self._encoder().transform(np.stack(texts, 1)))
-        return np.concatenate(parts, axis=1).astype(np.float64)
-
-    def _encoder(self) -> OneHotEncoder:
-        """scikit-learn's encoder for the columns of texts, made anew from their categories."""
-        known = [np.array(found, dtype=object) for found in self.categories if found is not None]
-        encoder = OneHotEncoder(categories=known, handle_unknown="ignore", sparse_output=False)
-        return encoder.fit(np.array([[found[0] for found in known]], dtype=object))
-
-
 def names_of(targets: Any, count: int) -> tuple[str, ...]:
     """Names of outputs: those of a frame or series, else y, or y0, y1, …"""
     if is_frame(targets):
         return tuple(str(name) for name in targets.columns)
-    name = getattr(targets, "name", None) if kind_of(targets) != "numpy" else None
+    name = targets.name if kind_of(targets) == "series" else None
     if name not in (None, ""):
         return (str(name),)
     return ("y",) if count == 1 else tuple(f"y{i}" for i in range(count))
 
 
 def values_of(targets: Any) -> Any:
-    """Outputs as an array; what is missing in a frame or series becomes NaN."""
+    """Outputs as an array; what is missing among numbers of a frame or series becomes NaN."""
     kind = kind_of(targets)
     if kind == "columns":
         return np.stack(targets.arrays, 1)
-    if kind == "pandas":
-        frame = targets if is_frame(targets) else targets.to_frame()
-        columns = [np.asarray(_column_of_targets(frame.iloc[:, i])) for i in range(frame.shape[1])]
-        return np.stack(columns, 1) if is_frame(targets) else columns[0]
-    return targets.to_numpy() if kind == "polars" else targets
+    if kind == "frame":
+        table = nw.from_native(targets, eager_only=True)
+        return np.stack([_targets(series) for series in table.iter_columns()], 1)
+    return _targets(nw.from_native(targets, series_only=True)) if kind == "series" else targets
 
 
 def answer(values: Array, like: Any, names: Sequence[str]) -> Any:
     """Answers [rows] or [rows, columns] as the kind of table that was asked with; other shapes stay arrays."""
-    kind = kind_of(like)
-    if kind not in ("pandas", "polars") or values.ndim > 2:
+    if kind_of(like) not in ("frame", "series") or values.ndim > 2:
         return values
-    if kind == "pandas":
-        import pandas as pd
-
-        if values.ndim == 1:
-            return pd.Series(values, index=like.index, name=names[0])
-        return pd.DataFrame(values, index=like.index, columns=list(names))
-    import polars as pl
-
+    asked = nw.from_native(like, eager_only=True, allow_series=True)
+    made: Any
     if values.ndim == 1:
-        return pl.Series(names[0], values.tolist())
-    return pl.DataFrame(values, schema=list(names))
+        made = nw.new_series(names[0], values.tolist(), backend=asked.implementation).to_native()
+    else:
+        columns = {str(name): values[:, i] for i, name in enumerate(names)}
+        made = nw.from_dict(columns, backend=asked.implementation).to_native()
+    index = nw.maybe_get_index(asked)
+    if index is not None:
+        made.index = index
+    return made
 
 
 def texts_of(values: Array, categories: Iterable[str] = ()) -> list[str]:
@@ -204,73 +150,6 @@ def is_missing(cell: Any) -> bool:
     return cell is None or (not isinstance(cell, str) and (str(cell) in ("<NA>", "NaT") or cell != cell))
 
 
-def _known_texts(name: str, values: Array, categories: Sequence[str]) -> Array:
-    """Texts of a column of categories; what was not there in training is said, and refused nowhere.
-
-    A row must be answered alike in any company, so that a table of such rows is no worse than one among others.
-    """
-    texts = texts_of(values, categories)
-    known = set(categories)
-    strange = [text for text in texts if text not in known]
-    if strange:
-        found = sorted(set(strange))
-        said = ", ".join(repr(text) if text else "an empty cell" for text in found[:5])
-        said += ", …" if len(found) > 5 else ""
-        warnings.warn(
-            f"column {name!r}: {said} was not there in training ({len(strange)} of {len(texts)} rows); such rows are "
-            "predicted without this column; write categories as in training",
-            stacklevel=2,
-        )
-    return np.array(texts, dtype=object)
-
-
-def _finite_numbers(name: str, values: Array, table: Columns) -> Array:
-    """A column of numbers, also where they come as texts or categories; refuse what is none, missing or infinite."""
-    if values.dtype.kind != "f":
-        texts = texts_of(values)
-        row = next((i for i, text in enumerate(texts) if text and not is_number(text)), None)
-        if row is not None:
-            raise ValueError(
-                f"column {name!r} held numbers in training but holds {texts[row]!r} at {table.place(row)}"
-            )
-        values = np.array([float(text or "nan") for text in texts])
-    if not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values))[0])
-        kind = "NaN" if np.isnan(values[row]) else "infinity"
-        raise ValueError(
-            f"Input X contains {kind}: column {name!r} at {table.place(row)}; fill such values in, as with "
-            "scikit-learn's SimpleImputer, or drop the row"
-        )
-    return values
-
-
-def _column(name: str, series: Any) -> Array:
-    """One column of a frame as floats or texts."""
-    categorical = "categorical" in str(series.dtype).lower() or "category" in str(series.dtype).lower()
-    values = np.asarray(series.to_numpy())
-    if values.dtype.kind in "mM":
-        raise ValueError(
-            f"column {name!r} holds dates or durations; turn it into numbers first, or leave it out"
-        )
-    if not categorical and values.dtype.kind in "iufb":
-        return values.astype(np.float64)
-    cells = values.tolist()
-    missing = [is_missing(cell) for cell in cells]
-    there = [cell for cell, gone in zip(cells, missing, strict=True) if not gone]
-    if not categorical and not any(isinstance(cell, str) for cell in there) and all(map(is_number, there)):
-        # Nullable integers, decimals.
-        return np.array([np.nan if gone else float(cell) for cell, gone in zip(cells, missing, strict=True)])
-    return np.array([text_of(cell) for cell in cells], dtype=object)
-
-
-def _column_of_targets(series: Any) -> Array:
-    """A pandas column of outputs: numbers with NaN, or labels as they are."""
-    values = series.to_numpy()
-    if values.dtype == object and getattr(series.dtype, "kind", "O") in "iuf":
-        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
-    return np.asarray(values)
-
-
 def is_number(value: Any) -> bool:
     """Whether a cell can be read as a number; 1_000, which Python takes for one, is text to everyone else."""
     if isinstance(value, str) and "_" in value:
@@ -280,3 +159,36 @@ def is_number(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def _column(series: nw.Series[Any]) -> Array:
+    """One column of a frame as floats, dates or texts."""
+    kind = series.dtype
+    if isinstance(kind, nw.Datetime | nw.Date):
+        return np.asarray(series.to_numpy()).astype(DATES)
+    if isinstance(kind, nw.Duration):
+        return np.asarray(series.to_numpy()) / np.timedelta64(1, "D")
+    if kind.is_numeric() or isinstance(kind, nw.Boolean):
+        return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    cells = series.to_list()
+    there = [cell for cell in cells if not is_missing(cell)]
+    categorical = isinstance(kind, nw.Categorical | nw.Enum)
+    if there and not categorical and all(map(is_number, there)):
+        texts = any(isinstance(cell, str) for cell in there)
+        if not texts or len(set(there)) > FEW_NUMBERS:  # nullable integers, decimals, numbers as text
+            return np.array([np.nan if is_missing(cell) else float(cell) for cell in cells])
+    return np.array([text_of(cell) for cell in cells], dtype=object)
+
+
+def _targets(series: nw.Series[Any]) -> Array:
+    """A column of outputs: numbers with NaN, or labels as they are."""
+    if series.dtype.is_numeric() and series.null_count():
+        series = series.cast(nw.Float64)
+    return np.asarray(series.to_numpy())
+
+
+def _stacked(group: Sequence[Array]) -> Array:
+    """Columns of several tables as one; texts among them make it a column of texts."""
+    if len({values.dtype.kind for values in group}) > 1:
+        return np.array([text for values in group for text in texts_of(values)], dtype=object)
+    return np.concatenate(group)

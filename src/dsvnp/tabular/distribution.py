@@ -21,7 +21,7 @@ from torch import Tensor
 
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive, concatenate
 from dsvnp.sources.table import known_rows
-from dsvnp.tabular.columns import answer, is_frame, kind_of
+from dsvnp.tabular.columns import answer, kind_of
 from dsvnp.tabular.ensemble import Answering, Draws
 
 CHUNK = 500  # rows that are predicted at once
@@ -60,7 +60,7 @@ class Form:
     @property
     def is_frame(self) -> bool:
         """Whether answers of several columns are data frames."""
-        return self.as_asked and is_frame(self.like) and kind_of(self.like) != "columns"
+        return self.as_asked and kind_of(self.like) == "frame"
 
 
 class RowDistribution:

@@ -16,14 +16,20 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _num_samples, validate_data
 from torch import Tensor
 
+from dsvnp.naming import lookup
 from dsvnp.sources.table import Pair, known_rows
-from dsvnp.tabular.columns import Columns, Encoding, is_frame, kind_of
+from dsvnp.tabular.columns import Columns, is_frame, kind_of
+from dsvnp.tabular.encoding import Encoding, Filling, Floats
+
+MISSING = {"impute": None, "refuse": None}  # what to do with missing inputs
 
 
 class RowReader(BaseEstimator, ABC):
     """An estimator that reads rows; each kind says what its outputs are."""
 
+    missing: str
     encoding_: Encoding | None
+    filling_: Filling
 
     @abstractmethod
     def _read_outputs(self, y: Any, reset: bool) -> Tensor:
@@ -46,8 +52,16 @@ class RowReader(BaseEstimator, ABC):
         return x[known], outputs[known]
 
     def _read_inputs(self, X: Any, reset: bool) -> Tensor:
-        """Inputs as numbers, [rows, D], in float64; the columns are those of the fit."""
+        """Inputs as numbers without gaps, [rows, D], in float64; the columns are those of the fit."""
+        numbers = self._numbers(X, reset)
         if reset:
+            self.filling_ = Filling.fit(numbers, self._number_names(numbers))
+        return torch.from_numpy(self.filling_.transform(numbers, self._number_names(numbers)))
+
+    def _numbers(self, X: Any, reset: bool) -> Floats:
+        """Inputs as numbers, NaN where missing, unless that is to be refused."""
+        if reset:
+            lookup(self.missing, MISSING, "missing")
             self.encoding_ = None
         if is_frame(X):
             self._check_names(X, reset)
@@ -59,14 +73,38 @@ class RowReader(BaseEstimator, ABC):
                     raise ValueError(
                         "Found array with 0 sample(s) while a minimum of 1 is required; X has no row"
                     )
-                return torch.from_numpy(self.encoding_.transform(table))
-        elif self.encoding_ is not None and any(found is not None for found in self.encoding_.categories):
+                numbers = self.encoding_.transform(table)
+                if self.missing == "refuse":
+                    self._refuse_gaps(numbers, table)
+                return numbers
+        elif self.encoding_ is not None and not self.encoding_.all_numbers:
             raise ValueError(
-                f"X is {type(X).__name__} but the fit had columns of categories; pass a data frame with the columns "
-                f"{', '.join(self.encoding_.names)}"
+                f"X is {type(X).__name__} but the fit had columns of categories or dates; pass a data frame with the "
+                f"columns {', '.join(self.encoding_.names)}"
             )
-        array = validate_data(self, X, reset=reset, dtype=np.float64, order="C", copy=True)
-        return torch.from_numpy(array)
+        finite = "allow-nan" if self.missing == "impute" else True
+        return validate_data(
+            self, X, reset=reset, dtype=np.float64, order="C", copy=True, ensure_all_finite=finite
+        )
+
+    def _number_names(self, numbers: Floats) -> Sequence[str]:
+        """What to call each column of numbers."""
+        if self.encoding_ is None:
+            return [str(i) for i in range(numbers.shape[1])]
+        names = self.encoding_.number_names
+        return names + ["category"] * (numbers.shape[1] - len(names))
+
+    def _refuse_gaps(self, numbers: Floats, table: Columns) -> None:
+        """Name all columns in which a number is missing, each with its first row."""
+        names, gaps = self._number_names(numbers), np.isnan(numbers)
+        found = {
+            names[i]: table.place(int(gaps[:, i].argmax())) for i in np.flatnonzero(gaps.any(0)).tolist()
+        }
+        if found:
+            places = "; ".join(f"column {name!r} at {place}" for name, place in found.items())
+            raise ValueError(
+                f"Input X contains NaN: {places}; fill such values in, drop the rows, or let missing='impute'"
+            )
 
     def _check_names(self, X: Any, reset: bool) -> None:
         """Hold the columns of a frame against those of the fit, as scikit-learn does."""
@@ -82,9 +120,11 @@ class RowReader(BaseEstimator, ABC):
 
     def _learn_columns(self, tasks: Sequence[tuple[Any, Any]]) -> None:
         """Look at the columns of all tasks together: a category may occur in one of them only."""
-        self._read_inputs(tasks[0][0], reset=True)
+        self._numbers(tasks[0][0], reset=True)
         if all(is_frame(X) for X, _ in tasks):
             self.encoding_ = Encoding.fit(Columns.concatenate([Columns.of(X) for X, _ in tasks]))
+        numbers = np.concatenate([self._numbers(X, reset=False) for X, _ in tasks])
+        self.filling_ = Filling.fit(numbers, self._number_names(numbers))
         self._learn_outputs([y for _, y in tasks])
 
 

@@ -147,7 +147,7 @@ class Recipe:
 def recipe_for_table(num_rows: int, effort: str, changes: Mapping[str, Any]) -> Recipe:
     """The recipe for one table of so many rows; changes that are None leave a setting alone."""
     num_steps = min(3000.0, max(400.0, 600 * math.sqrt(num_rows / 1000)))
-    return _changed(Recipe(num_steps=round(EFFORTS[effort].steps * num_steps)), changes)
+    return _changed(Recipe(num_steps=round(EFFORTS[effort].steps * num_steps), patience=3), changes)
 
 
 def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]) -> list[Recipe]:
@@ -165,6 +165,7 @@ def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]
         learning_rate=2e-3,
         weight_decay=0.01,
         validate_every=100,
+        patience=5,
         encoder_layers=2,
         num_waves=6,
         smooth=False,

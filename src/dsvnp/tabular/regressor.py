@@ -38,6 +38,8 @@ class NPRegressor(RegressorMixin, BaseNP):
         n_draws: latent draws of each replica in a prediction.
         max_context: rows of the fit that a prediction is made from, at most; None lets held-out rows choose. A context
             of your own (`context=`, `condition`) is used whole.
+        missing: "impute" replaces missing inputs by their column's median and tells the network where; "refuse" is an
+            error that names them.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
         output: "same" for answers of the kind of table that was asked with; "array" for arrays whatever was asked with,
             as those tools of scikit-learn want them that score by probabilities, calibrate or stack.

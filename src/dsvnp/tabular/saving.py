@@ -22,7 +22,7 @@ from torch import Tensor
 
 from dsvnp import __version__
 from dsvnp.devices import pick_device
-from dsvnp.tabular.columns import Encoding
+from dsvnp.tabular.encoding import Encoding, Filling
 from dsvnp.tabular.ensemble import Ensemble, Replica
 from dsvnp.tabular.recipe import Recipe
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
@@ -138,6 +138,7 @@ def _record(estimator: Any) -> dict[str, Any]:
         "n_features_in": int(estimator.n_features_in_),
         "feature_names_in": None if names is None else [str(name) for name in names],
         "encoding": None if encoding is None else asdict(encoding),
+        "filling": asdict(estimator.filling_),
         "target_names": list(estimator.target_names_),
         "num_replicas": len(estimator.ensemble_.replicas),
         "num_context": estimator.ensemble_.num_context,
@@ -167,11 +168,10 @@ def _restore(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor])
     estimator.n_features_in_ = record["n_features_in"]
     if record["feature_names_in"] is not None:
         estimator.feature_names_in_ = np.array(record["feature_names_in"], dtype=object)
-    encoding = record["encoding"]
-    estimator.encoding_ = None
-    if encoding is not None:
-        categories = tuple(None if found is None else tuple(found) for found in encoding["categories"])
-        estimator.encoding_ = Encoding(tuple(encoding["names"]), categories)
+    estimator.encoding_ = _encoding(record["encoding"])
+    width = len(tensors["replica.0.inputs.centre"])
+    filling = record.get("filling", {"medians": [0.0] * width, "gaps": [False] * width})  # before format 4
+    estimator.filling_ = Filling(**{name: tuple(values) for name, values in filling.items()})
     estimator.target_names_ = tuple(record["target_names"])
     estimator._restore_own(record)
     estimator.noise_seed_ = record["noise_seed"]
@@ -183,6 +183,17 @@ def _restore(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor])
     estimator.ensemble_ = Ensemble(
         replicas, record["num_context"], tensors["prior"].to(device), tensors["calibration"]
     )
+
+
+def _encoding(record: dict[str, Any] | None) -> Encoding | None:
+    """The encoding of a frame's columns from JSON, whose tuples are lists."""
+    if record is None:
+        return None
+
+    def each(name: str) -> tuple[tuple[str, ...] | None, ...]:
+        return tuple(None if found is None else tuple(found) for found in record.get(name, ()))
+
+    return Encoding(tuple(record["names"]), each("categories"), each("cycles"))
 
 
 def _replica(estimator: Any, tensors: dict[str, Tensor], row: int) -> Replica:

@@ -9,14 +9,16 @@ import csv
 import io
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from dsvnp.tabular.columns import Array, Columns, is_number
+from dsvnp.tabular.columns import DATES, Array, Columns, is_number
 
 # Among numbers; among texts only the empty cell is missing.
 MISSING = {"", "na", "nan", "n/a", "null", "none", "?"}
@@ -27,18 +29,21 @@ THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,500: one and a half to s
 GROUPED = re.compile(r"[+-]?\d{1,3}([ \u00a0\u202f'’,.]\d{3})+([.,]\d+)?")  # 1 000
 DATE = re.compile(r"(\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{4})([T ]\d\d?:\d\d.*)?")
 TEXT, PARQUET = (".csv", ".tsv", ".txt"), (".parquet", ".pq")
+STANDARD = "-"  # standard input or output
 LARGEST = 1e150  # the square of anything larger is infinite
 FAR = 1e6  # spreads from the median at which a value is probably a mistake
 
 
 def read_table(path: Path, texts: Collection[str] | None = None) -> Columns:
-    """Read a table with a header; columns of numbers become floats, all others texts.
+    """Read a table with a header; columns of numbers become floats, those of dates dates, all others texts.
 
     Args:
-        path: CSV or Parquet.
+        path: CSV or Parquet; "-" is CSV on the standard input.
         texts: columns of a CSV that are texts whatever they look like, for a model that knows its columns. It has
             numbers in all others, even where a table holds nothing but words for a missing one.
     """
+    if str(path) == STANDARD:
+        return _checked(path, _read_text(path, texts))
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "is not there"
         raise FileNotFoundError(f"{path} {what}; pass the path of a CSV or Parquet file")
@@ -50,16 +55,30 @@ def read_table(path: Path, texts: Collection[str] | None = None) -> Columns:
         raise ValueError(
             f"{path}: expected a name that ends in {', '.join(TEXT + PARQUET)}, got {path.suffix!r}"
         )
+    return _checked(path, table)
+
+
+def _checked(path: Path, table: Columns) -> Columns:
+    """The table, once its numbers can be computed with; all that cannot are named at once."""
     if not len(table):
         raise ValueError(f"{path} has columns but no row; there is nothing to read")
+    problems = []
     for name, values in zip(table.columns, table.arrays, strict=True):
-        if values.dtype.kind == "f":
-            _check_sizes(path, name, values, table)
+        try:
+            if values.dtype.kind == "f":
+                _check_sizes(path, name, values, table)
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
     return table
 
 
 def write_table(path: Path, names: Sequence[str], columns: Sequence[Array]) -> None:
     """Write columns under a temporary name and rename the file: it is whole or not there."""
+    if str(path) == STANDARD:
+        _write_text(sys.stdout, names, columns)
+        return
     temporary = path.with_name(f".writing-{path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -70,16 +89,26 @@ def write_table(path: Path, names: Sequence[str], columns: Sequence[Array]) -> N
             )
         else:
             with temporary.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(names)
-                writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
+                _write_text(file, names, columns)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def _write_text(file: IO[str], names: Sequence[str], columns: Sequence[Array]) -> None:
+    """Write CSV; fractions have six significant digits."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(names)
+    cells = [
+        [f"{cell:.6g}" if isinstance(cell, float) else cell for cell in column.tolist()] for column in columns
+    ]
+    writer.writerows(zip(*cells, strict=True))
+
+
 def check_suffix(path: Path) -> None:
     """Refuse a name that no table can be written to, before any work is done."""
+    if str(path) == STANDARD:
+        return
     if path.is_dir():
         raise ValueError(f"{path} is a folder; choose another name for the table")
     if path.suffix.lower() not in (".csv", *PARQUET):
@@ -100,23 +129,26 @@ def _polars() -> Any:
 
 
 def check_texts(path: Path, table: Columns) -> None:
-    """Refuse columns of texts that are meant as something else: dates, and numbers as some countries write them."""
+    """Refuse columns of texts that are meant as something else: numbers as some countries write them, odd dates."""
+    problems = []
     for name, values in zip(table.columns, table.arrays, strict=True):
-        if values.dtype.kind == "f":
+        if values.dtype.kind in "fM":
             continue
         cells = values.tolist()
         row = next((row for row, cell in enumerate(cells) if cell.lower() not in MISSING), 0)
         example = f"({cells[row]!r} at {table.place(row)})"
         if _mostly(cells, DATE.fullmatch):
-            raise ValueError(
-                f"{path}: column {name!r} holds dates {example}; turn it into numbers first, or leave it out with "
-                "--exclude"
+            problems.append(
+                f"{path}: column {name!r} holds dates that cannot be read without doubt {example}; write all of them "
+                "as 2024-01-31, or leave the column out with --exclude"
             )
         if _mostly(cells, lambda cell: GROUPED.fullmatch(cell) or COMMA.fullmatch(cell)):
-            raise ValueError(
+            problems.append(
                 f"{path}: column {name!r} holds numbers that cannot be read without doubt {example}; write them with a "
                 "decimal point and nothing between thousands"
             )
+    if problems:
+        raise ValueError("\n".join(problems))
 
 
 def _read_parquet(path: Path) -> Any:
@@ -132,7 +164,7 @@ def _read_parquet(path: Path) -> Any:
 def _read_text(path: Path, texts: Collection[str] | None) -> Columns:
     """Read CSV, whichever of comma, semicolon, tab and bar its header uses most."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = sys.stdin.read() if str(path) == STANDARD else path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as such"
@@ -157,11 +189,70 @@ def _read_text(path: Path, texts: Collection[str] | None) -> Columns:
     may_be_text, texts = texts is None, texts or ()
     if separator != ",":
         columns |= _with_points({name: cells for name, cells in columns.items() if name not in texts})
-    arrays = [
-        np.array(cells, dtype=object) if name in texts else _column(path, name, cells, lines, may_be_text)
-        for name, cells in columns.items()
-    ]
+    arrays, problems = [], []
+    for name, cells in columns.items():
+        try:
+            array = np.array(cells, dtype=object)
+            if name not in texts:
+                dates = dates_of(cells)
+                array = _column(path, name, cells, lines, may_be_text) if dates is None else dates
+            arrays.append(array)
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
     return Columns(tuple(names), tuple(arrays), lines)
+
+
+def dates_of(cells: Sequence[str]) -> Array | None:
+    """A column of dates as such, NaT where missing; None if it is no such column, or could be read in two ways.
+
+    Days come first with points (31.12.2024), and with slashes where the dates themselves tell: a number above 12.
+    """
+    there = [cell for cell in cells if cell.lower() not in MISSING]
+    found = [DATE.fullmatch(cell) for cell in there]
+    if not there or not all(found):
+        return None
+    heads = [match[1] for match in found if match]
+    order = "iso" if all("-" in head for head in heads) else _day_order(heads)
+    if order is None:
+        return None
+    try:
+        return np.array(
+            [np.datetime64("NaT") if cell.lower() in MISSING else _date(cell, order) for cell in cells],
+            dtype=DATES,
+        )
+    except ValueError:  # the 31st of June
+        return None
+
+
+def _day_order(heads: Sequence[str]) -> str | None:
+    """Which number of a date is the day, "first" or "second"; None where that is open."""
+    if all("." in head for head in heads):
+        return "first"
+    if not all("/" in head for head in heads):
+        return None
+    first, second = (max(int(head.split("/")[i]) for head in heads) for i in (0, 1))
+    if first > 12 >= second:
+        return "first"
+    return "second" if second > 12 >= first else None
+
+
+def _date(cell: str, order: str) -> np.datetime64:
+    """One date, with its time if there is one; a zone is taken into account."""
+    match = DATE.fullmatch(cell)
+    assert match is not None
+    numbers = [int(part) for part in re.split(r"[-./]", match[1])]
+    if order == "iso":
+        year, month, day = numbers
+    else:
+        day, month, year = numbers if order == "first" else (numbers[1], numbers[0], numbers[2])
+    clock = (match[2] or "").strip("T ").strip()
+    clock = f"0{clock}" if clock[1:2] == ":" else clock
+    moment = datetime.fromisoformat(f"{year:04}-{month:02}-{day:02}" + (f"T{clock}" if clock else ""))
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
+    return np.datetime64(moment, "s")
 
 
 def _says_something(line: str) -> bool:

@@ -1,0 +1,191 @@
+"""Rows: which columns and rows of a file a model reads, and what it predicts for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dsvnp.cli.targets import outputs_of, texts_for
+from dsvnp.naming import unknown
+from dsvnp.tabular import NPClassifier
+from dsvnp.tabular.base import BaseNP
+from dsvnp.tabular.columns import Array, Columns, texts_of
+from dsvnp.tabular.distribution import ends_of
+from dsvnp.tabular.encoding import Encoding
+from dsvnp.tabular.table_files import read_table
+
+
+def column_names(text: str, rows: Columns, path: Path) -> list[str]:
+    """Columns a user names, all of which must be there."""
+    names = [name.strip() for name in text.split(",")] if text not in rows.columns else [text]
+    for name in names:
+        if name not in rows.columns:
+            message = unknown(name, rows.columns, f"column of {path}")
+            if len(rows.columns) == 1:  # probably something else is between them
+                message += " It has a single column; columns are separated by a comma, semicolon, tab or bar."
+            raise ValueError(message)
+        if names.count(name) > 1:
+            raise ValueError(f"column {name!r} is named twice in {text!r}; once is enough")
+    return names
+
+
+def chosen_columns(
+    inputs: str | None, exclude: str | None, targets: list[str], rows: Columns, path: Path
+) -> list[str]:
+    """Columns to predict from: those a user names, or all that are no target, without those to leave out."""
+    chosen = (
+        column_names(inputs, rows, path) if inputs else [name for name in rows.columns if name not in targets]
+    )
+    out = column_names(exclude, rows, path) if exclude else []
+    chosen = [name for name in chosen if name not in out]
+    if not chosen:
+        raise ValueError(f"{path}: no column is left to predict from; all are targets, or excluded")
+    if both := [name for name in chosen if name in targets]:
+        raise ValueError(f"{path}: {', '.join(both)} is in --inputs and in --target; leave it out of one")
+    return chosen
+
+
+def inputs_of(estimator: BaseNP, rows: Columns, path: Path) -> Columns:
+    """The columns a model was fitted to, in its order; others do not matter."""
+    names = list(getattr(estimator, "feature_names_in_", []))
+    if not names:
+        raise ValueError("the model was fitted to arrays, whose columns have no names; ask it from Python")
+    check_columns(names, rows, path, "was fitted with")
+    return rows.select(names)
+
+
+def check_columns(names: Sequence[str], rows: Columns, path: Path, what: str) -> None:
+    """Refuse a table that lacks a column of the model's."""
+    for name in names:
+        if name not in rows.columns:
+            raise ValueError(f"{path} has no column {name!r}, which the model {what}")
+
+
+def without_missing(
+    rows: Columns, encoding: Encoding | None, drop: bool, strict: bool, path: Path
+) -> tuple[Columns, Array]:
+    """The rows to use, and which those are: all of them, unless those with a missing number are to be left out.
+
+    Args:
+        rows: the inputs.
+        encoding: what a model takes them for; None, in a fit, goes by what they look like.
+        drop: leave rows out in which a number or date is missing; an empty text is a category.
+        strict: refuse them, all columns at once.
+        path: the file.
+    """
+    keep = np.ones(len(rows), dtype=bool)
+    taken = encoding or Encoding.fit(rows)
+    problems = []
+    for name, categories in zip(taken.names, taken.categories, strict=True):
+        values = rows[name]
+        gone = missing_cells(values) if categories is None else np.zeros(len(rows), dtype=bool)
+        if gone.all() and encoding is None:
+            problems.append(
+                f"{path}: column {name!r} is empty in all {len(rows)} rows; leave it out with --exclude"
+            )
+        elif gone.any() and strict:
+            problems.append(
+                f"{path}: column {name!r} is empty in {gone.sum()} of {len(rows)} rows (first: "
+                f"{rows.place(int(gone.argmax()))}); fill it in, leave such rows out with --drop-missing, or do "
+                "without --strict"
+            )
+        elif drop:
+            keep &= ~gone
+    if problems:
+        raise ValueError("\n".join(problems))
+    if not keep.any():
+        raise ValueError(
+            f"{path}: an input is missing in every row; there is nothing left for --drop-missing to keep"
+        )
+    return rows.rows(keep), keep
+
+
+def missing_cells(values: Array) -> Array:
+    """Which cells of a column hold nothing."""
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    return np.isnat(values) if values.dtype.kind == "M" else np.array(texts_of(values)) == ""
+
+
+def tasks_of(x: Columns, y: Array, targets: Sequence[str], groups: Array) -> list[tuple[Columns, Any]]:
+    """Rows that belong together as tables of their own; groups of a single row are left out."""
+    names = np.array(texts_of(groups))
+    found = [np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())]
+    return [(x.rows(rows), named(y[rows], targets)) for rows in found if len(rows) > 1]
+
+
+def named(y: Array, targets: Sequence[str]) -> Any:
+    """Several targets with their names; one alone is a column, and its predictions are."""
+    return y if y.ndim == 1 else Columns(tuple(targets), tuple(y.T))
+
+
+class Known(NamedTuple):
+    """The rows of a file whose outputs are known."""
+
+    rows: Columns
+    outputs: Array
+    path: Path
+
+
+def read_known(estimator: BaseNP, path: Path) -> Known:
+    """Read the rows to predict from."""
+    rows = read_table(path, texts_for(estimator))
+    targets = list(estimator.target_names_)
+    check_columns(targets, rows, path, "predicts")
+    return Known(rows, outputs_of(rows, targets, type(estimator), path, learn=False), path)
+
+
+def predict_rows(estimator: BaseNP, rows: Columns, coverage: float, context: Any = None) -> list[Array]:
+    """Mean, spread and interval of each target, or label and probabilities, and how strange rows are, in one pass.
+
+    The columns are in the order of `prediction_names`.
+    """
+    interval = ends_of(coverage)
+    found = estimator.predict_dist(rows, context)
+    if isinstance(estimator, NPClassifier):
+        probs, strangeness = found.reduce(lambda p, _: p.mean[0], found.strangeness)
+        return [estimator.classes_[probs.argmax(1)], *probs.T, strangeness]
+    mean, std, ends, strangeness = found.reduce(
+        lambda p, _: p.mean[0], lambda p, _: p.stddev[0], interval, found.strangeness
+    )
+    stacked = np.concatenate([mean[..., None], std[..., None], ends], -1)  # [rows, targets, 4]
+    return [*stacked.reshape(len(rows), -1).T, strangeness]
+
+
+def predict_groups(
+    estimator: BaseNP, rows: Columns, whole: Columns, known: Known, group: str, coverage: float, path: Path
+) -> list[Array]:
+    """Predict each group of rows from the known rows of the same group; one that has none from no row at all."""
+    check_columns([group], whole, path, "is to be grouped by (--group)")
+    check_columns([group], known.rows, known.path, "is to be grouped by (--group)")
+    here, there = (np.array(texts_of(table[group])) for table in (whole, known.rows))
+    inputs = inputs_of(estimator, known.rows, known.path)
+    out: list[Array] = []
+    for name in dict.fromkeys(here.tolist()):
+        asked, given = np.flatnonzero(here == name), np.flatnonzero(there == name)
+        pair = (inputs.rows(given), known.outputs[given]) if len(given) else None
+        parts = predict_rows(estimator, rows.rows(asked), coverage, pair)
+        out = out or [np.empty(len(rows), dtype=object) for _ in parts]
+        for column, values in zip(out, parts, strict=True):
+            column[asked] = values.tolist()
+    return out
+
+
+def in_place(values: Array, keep: Array) -> Array:
+    """Predictions of the rows that were kept among empty cells: line for line the table that was asked with."""
+    out = np.full(len(keep), None, dtype=object)
+    out[keep] = values.tolist()
+    return out
+
+
+def written(values: Array) -> Array:
+    """A column of the table as it is written again; dates without a time as days."""
+    if values.dtype.kind == "M":
+        days = values.astype("datetime64[D]")
+        values = np.where(
+            np.isnat(values), "", (days if (days == values)[~np.isnat(values)].all() else values).astype(str)
+        )
+    return np.array(texts_of(values), dtype=object)
