@@ -300,13 +300,13 @@ def test_a_gain_is_clear_beyond_two_standard_errors():
 
 
 def test_training_stops_when_held_out_rows_gain_nothing_and_the_best_step_is_kept(monkeypatch):
-    errors = iter([3.0, 1.0, 2.0, 2.0, 2.0])
+    errors = iter([3.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0])
     validate = fitting._held_out_error
     monkeypatch.setattr(fitting, "_held_out_error", lambda *args: validate(*args) * 0 + next(errors))
     quick = {**QUICK, "max_steps": 1000, "n_replicas": 1, "width": 8}
     fitted = NPRegressor("cnp", **quick).fit(*table(rows=40, outputs=1))
-    assert fitted.best_steps_ == [100]
-    assert next(errors, None) is None  # three validations after the best one, then it stops
+    assert fitted.best_steps_ == [50]
+    assert next(errors, None) is None  # five validations after the best one, then it stops
 
 
 def test_effort_decides_steps_and_members():

@@ -147,7 +147,8 @@ class Recipe:
 def recipe_for_table(num_rows: int, effort: str, changes: Mapping[str, Any]) -> Recipe:
     """The recipe for one table of so many rows; changes that are None leave a setting alone."""
     num_steps = min(3000.0, max(400.0, 600 * math.sqrt(num_rows / 1000)))
-    return _changed(Recipe(num_steps=round(EFFORTS[effort].steps * num_steps), patience=3), changes)
+    steps = round(EFFORTS[effort].steps * num_steps)
+    return _changed(Recipe(num_steps=steps, validate_every=25, patience=5), changes)
 
 
 def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]) -> list[Recipe]:
