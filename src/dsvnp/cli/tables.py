@@ -7,48 +7,18 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from dsvnp.cli.options import Device
-from dsvnp.cli.table_rows import (
-    check_columns,
-    chosen_columns,
-    column_names,
-    in_place,
-    inputs_of,
-    named,
-    predict_groups,
-    predict_rows,
-    read_known,
-    tasks_of,
-    without_missing,
-    written,
-)
-from dsvnp.cli.targets import (
-    hint_of_classes,
-    known_outputs,
-    left_out,
-    outputs_of,
-    prediction_names,
-    texts_for,
-    understood,
-)
-from dsvnp.models import MODELS
 from dsvnp.naming import lookup
-from dsvnp.tabular import NPClassifier, NPRegressor
-from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.columns import Array
-from dsvnp.tabular.encoding import Encoding
-from dsvnp.tabular.recipe import AUTO, EFFORTS
-from dsvnp.tabular.saving import PLOT, may_hold
-from dsvnp.tabular.summary import Summary, as_text, calibration_plot, errors_as_text
-from dsvnp.tabular.table_files import STANDARD, check_suffix, check_texts, read_table, write_table
 
-TASKS = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
+if TYPE_CHECKING:
+    from dsvnp.tabular.columns import Array
+    from dsvnp.tabular.summary import Summary
 
 TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet with a header.")]
 ModelFolder = Annotated[Path, typer.Argument(help="Folder that `dsvnp fit` wrote.")]
@@ -66,7 +36,7 @@ def fit(
     table: TableFile,
     target: Annotated[str, typer.Option(help="Columns to predict, with commas between them.")],
     out: Annotated[Path, typer.Option(help="Folder for the fitted model.")],
-    model: Annotated[str, typer.Option(help=f"Which model: auto, {', '.join(MODELS)}.")] = AUTO,
+    model: Annotated[str, typer.Option(help="auto, or a model that `dsvnp models` lists.")] = "auto",
     inputs: Annotated[
         str | None, typer.Option(help="Columns to predict from; all but the targets by default.")
     ] = None,
@@ -85,9 +55,26 @@ def fit(
 
     With --group each group is a table of its own, and the model predicts a new one from some of its rows.
     """
+    from dsvnp.cli.table_rows import (
+        chosen_columns,
+        column_names,
+        named,
+        tasks_of,
+        without_missing,
+    )
+    from dsvnp.cli.targets import hint_of_classes, left_out, outputs_of, prediction_names, understood
+    from dsvnp.models import MODELS
+    from dsvnp.tabular import NPClassifier, NPRegressor
+    from dsvnp.tabular.encoding import Encoding
+    from dsvnp.tabular.recipe import AUTO, EFFORTS
+    from dsvnp.tabular.saving import PLOT, may_hold
+    from dsvnp.tabular.summary import calibration_plot
+    from dsvnp.tabular.table_files import check_texts, read_table
+
+    kinds = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
     lookup(model, {AUTO: None, **MODELS}, "model")
     lookup(effort, EFFORTS, "effort")
-    lookup(task, TASKS, "task")
+    lookup(task, kinds, "task")
     if not may_hold(out):
         raise ValueError(f"{out} is there and holds no model; choose another --out")
     folder = next(parent for parent in out.absolute().parents if parent.exists())
@@ -99,7 +86,7 @@ def fit(
         groups = column_names(group, rows, table) if group else []
         chosen = chosen_columns(inputs, exclude, [*targets, *groups], rows, table)
         check_texts(table, rows.select([*chosen, *targets]))
-        kind = TASKS[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
+        kind = kinds[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
         x, keep = without_missing(rows.select(chosen), None, drop_missing, strict, table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
         classes = (
@@ -158,6 +145,20 @@ def predict(
 
     With --context they are predicted from the rows of that table; with --group as well, each group from its own.
     """
+    from dsvnp.cli.table_rows import (
+        column_names,
+        in_place,
+        inputs_of,
+        predict_groups,
+        predict_rows,
+        read_known,
+        without_missing,
+        written,
+    )
+    from dsvnp.cli.targets import prediction_names, texts_for
+    from dsvnp.tabular.base import BaseNP
+    from dsvnp.tabular.table_files import STANDARD, check_suffix, read_table, write_table
+
     check_suffix(out)
     _spare_the_table(out, table, "--out")
     estimator = BaseNP.load(model, device)
@@ -193,6 +194,12 @@ def evaluate(
     device: Device = "auto",
 ) -> None:
     """Measure a model on a table whose targets are known, beside a mean predictor and ridge."""
+    from dsvnp.cli.table_rows import check_columns, inputs_of, without_missing
+    from dsvnp.cli.targets import known_outputs, left_out, outputs_of, texts_for
+    from dsvnp.tabular.base import BaseNP
+    from dsvnp.tabular.summary import calibration_plot
+    from dsvnp.tabular.table_files import read_table
+
     if plot is not None:
         _check_plot(plot, table)
     estimator = BaseNP.load(model, device)
@@ -252,6 +259,8 @@ def _say_dropped(keep: Array, drop: bool) -> None:
 
 def _show(summary: Summary, title: str, targets: Sequence[str]) -> None:
     """Print a summary as a table, and the errors of several targets as another."""
+    from dsvnp.tabular.summary import as_text, errors_as_text
+
     _print_table(as_text(summary), title)
     if len(targets) > 1:
         _print_table(errors_as_text(summary, targets), "Root mean squared errors, each in its target's unit")
