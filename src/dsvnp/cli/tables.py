@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dsvnp.cli.options import Device
+from dsvnp.cli.options import Device, LogDir
 from dsvnp.naming import lookup
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def fit(
     drop_missing: DropMissing = False,
     strict: Strict = False,
     device: Device = "auto",
+    log_dir: LogDir = None,
 ) -> None:
     """Fit a model to a table and say how well it predicts rows that it has not seen.
 
@@ -70,6 +71,7 @@ def fit(
     from dsvnp.tabular.saving import PLOT, may_hold
     from dsvnp.tabular.summary import calibration_plot
     from dsvnp.tabular.table_files import check_texts, read_table
+    from dsvnp.training.hooks import tensorboard
 
     kinds = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
     lookup(model, {AUTO: None, **MODELS}, "model")
@@ -80,7 +82,7 @@ def fit(
     folder = next(parent for parent in out.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
-    with _spoken_warnings():
+    with _spoken_warnings(), tensorboard(log_dir):
         rows = read_table(table)
         targets = column_names(target, rows, table)
         groups = column_names(group, rows, table) if group else []
