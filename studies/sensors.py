@@ -59,10 +59,6 @@ class Sensors(TaskSource):
         """The readings."""
         return self.tensors
 
-    def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
-        """Nothing: batches are drawn by uniform numbers."""
-        return {}
-
     def uniform_shapes(self) -> Mapping[str, Shape]:
         """Numbers for the choice of sensors, the order of their readings and the size of the context."""
         return {

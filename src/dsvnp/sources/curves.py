@@ -73,10 +73,6 @@ class Curves(TaskSource):
         self.refresh_every = refresh_every
         self.dtype = dtype
 
-    def static(self) -> Tensors:
-        """Return nothing: all tensors are redrawn."""
-        return {}
-
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw functions, about a thousand at a time, since k(x, g) takes memory."""
         batch, points = self.shape

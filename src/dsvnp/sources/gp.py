@@ -212,10 +212,6 @@ class GPTasks(TaskSource):
         self.dtype = dtype
         _check_sizes(num_points, batch_size, refresh_every)
 
-    def static(self) -> Tensors:
-        """Nothing lasts."""
-        return {}
-
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw as many functions as the steps of a pool take."""
         batch, points = self.shape

@@ -55,15 +55,10 @@ class Subsets(TaskSource):
             )
         self.x, self.y = x, y
         self.batch_size = batch_size
-        self.refresh_every = 1_000_000  # there is no pool to draw anew
 
     def static(self) -> Tensors:
         """The points."""
         return {"x": self.x, "y": self.y}
-
-    def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
-        """Nothing: each batch chooses its subsets itself."""
-        return {}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
         """Per task one number for the size of its context, and one a point for their order."""
