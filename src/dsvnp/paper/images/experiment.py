@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self
 from dsvnp.models import MODELS, Architecture, make_model
 from dsvnp.naming import lookup
 from dsvnp.networks import VGG19
-from dsvnp.paper.datasets.locate import MissingDataError
 from dsvnp.paper.experiment import Experiment, Measurement, UnitResult, Workplace, training_log
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.images.data import DOMAINS, ImagePortions, Sets, load_sets, read_sets
@@ -149,13 +148,9 @@ class ImagesExperiment(Experiment):
             return None, None
         return dict(zip(COLUMNS, row, strict=True)).get(label.model), None
 
-    def missing(self, data_dir: Path | None) -> str | None:
-        """Which file is not there."""
-        try:
-            read_sets(self.domain, data_dir, self.portions, self.verify)
-        except MissingDataError as error:
-            return str(error)
-        return None
+    def read_data(self, data_dir: Path | None) -> None:
+        """Read all sets of the domain."""
+        read_sets(self.domain, data_dir, self.portions, self.verify)
 
     def recipe_of(self, label: Label) -> ImageRecipe:
         """The recipe that a label stands for, with the settings that replace its own."""

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Self
 
 from dsvnp.models import Architecture, make_model
 from dsvnp.naming import lookup
-from dsvnp.paper.datasets.locate import MissingDataError
 from dsvnp.paper.experiment import Experiment, Measurement, Printed, UnitResult, Workplace
 from dsvnp.paper.label import Label
 from dsvnp.paper.measuring import FIXED, SUFFICE, Likelihoods
@@ -29,7 +28,7 @@ from dsvnp.paper.multioutput.measures import SplitScores, collect, measure_net
 from dsvnp.paper.multioutput.readings import write_study
 from dsvnp.paper.multioutput.strong import Strong, train_and_measure_strong
 from dsvnp.paper.recipe import Recipe
-from dsvnp.paper.toy.gp import has_gpytorch
+from dsvnp.paper.toy.gp import has_gpytorch, say_if_left_out
 from dsvnp.sources.base import RowSource
 from dsvnp.training import Settings
 
@@ -164,14 +163,10 @@ class MultiOutputExperiment(Experiment):
         )
         return {"smoke": smoke, "quick": quick, "paper": cls(preset="paper", likelihoods=SUFFICE)}
 
-    def missing(self, data_dir: Path | None) -> str | None:
-        """The first data set whose files are not there."""
+    def read_data(self, data_dir: Path | None) -> None:
+        """Read all tables."""
         for name in self.datasets:
-            try:
-                load_rows(name, data_dir, None, self.verify)
-            except MissingDataError as error:
-                return str(error)
-        return None
+            load_rows(name, data_dir, None, self.verify)
 
     def labels(self) -> list[Label]:
         """For each data set the baselines, then the models by each recipe; nothing without a context is strong."""
@@ -195,10 +190,8 @@ class MultiOutputExperiment(Experiment):
 
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train or fit on each split, then measure."""
-        if label == self.labels()[0] and SPARSE_GP in self.baselines and not has_gpytorch():
-            place.console.print(
-                "The sparse GP is left out: GPyTorch is not installed (pip install 'dsvnp\\[gp]')."
-            )
+        if label == self.labels()[0] and SPARSE_GP in self.baselines:
+            say_if_left_out("The sparse GP", place)
         files = label.dataset, place.data_dir, self.max_rows, self.verify
         full_name, splits = load_splits(*files, tuple(seeds), self.portions, place.device)
         if label.model in REGRESSORS:

@@ -19,7 +19,7 @@ from dsvnp.paper.label import Label
 from dsvnp.paper.measuring import seeded_predict
 from dsvnp.paper.recipe import Recipe
 from dsvnp.paper.toy.data import Subsets, draw_observations, toy_function
-from dsvnp.paper.toy.gp import fit_exact_gp, has_gpytorch
+from dsvnp.paper.toy.gp import fit_exact_gp, has_gpytorch, say_if_left_out
 from dsvnp.plotting.figures import Panel, functions_figure
 from dsvnp.plotting.style import Look
 from dsvnp.predictive import GaussianPredictive
@@ -68,10 +68,8 @@ class ToyExperiment(Experiment):
 
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train or fit on each seed's observations, then measure σ."""
-        if label == self.labels()[0] and not has_gpytorch():
-            place.console.print(
-                "The exact GP is left out: GPyTorch is not installed (pip install 'dsvnp\\[gp]')."
-            )
+        if label == self.labels()[0]:
+            say_if_left_out("The exact GP", place)
         data = [draw_observations(torch.Generator().manual_seed(seed)) for seed in seeds]
         if label == GP:
             predictions = [fit_exact_gp(x, y, _inputs(x), self.gp_steps) for x, y in data]
