@@ -38,21 +38,14 @@ MAX_DRAWS = 16384
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model, what it changes of the wide architecture, and what it changes of the objective.
+    """A model, what it changes of the wide architecture, and what it changes of the objective."""
 
-    Attributes:
-        model: registered name.
-        arch: changes of the architecture.
-        objective: changes of the objective.
-        ramp: share of the steps over which the weights of the KLs rise from 0; 0 for full weights at once.
-        late: share of the steps over which β_local falls from 100 to 1; 0 for 1 at once.
-    """
-
-    model: str = "dsvnp"
-    arch: Mapping[str, Any] = field(default_factory=dict)
-    objective: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "dsvnp"  # registered name
+    arch: Mapping[str, Any] = field(default_factory=dict)  # changes of the architecture
+    objective: Mapping[str, Any] = field(default_factory=dict)  # changes of the objective
+    # share of the steps over which the weights of the KLs rise from 0; 0 for full weights at once
     ramp: float = 0.0
-    late: float = 0.0
+    late: float = 0.0  # share of the steps over which β_local falls from 100 to 1; 0 for 1 at once
 
     def with_arch(self, **changes: Any) -> Recipe:
         """The recipe with another architecture."""

@@ -24,15 +24,11 @@ MOST_BYTES = 5_000_000  # of all files of a run
 
 @dataclass(frozen=True)
 class WithWeights(Experiment):
-    """An experiment that can keep the weights of its networks, and measure kept ones.
-
-    Attributes:
-        keep_seeds: number of seeds of each row, from seed 0 on, whose weights are kept.
-    """
+    """An experiment that can keep the weights of its networks, and measure kept ones."""
 
     extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "keep_seeds")
 
-    keep_seeds: int = 0
+    keep_seeds: int = 0  # number of seeds of each row, from seed 0 on, whose weights are kept
 
     def nets_of(
         self,

@@ -47,20 +47,14 @@ class ChecksumError(ValueError):
 
 @dataclass(frozen=True)
 class DataFile:
-    """One published file: its place below the data directory, its checksums and its origin.
+    """One published file: its place below the data directory, its checksums and its origin."""
 
-    Attributes:
-        path: The name without compression suffix, relative to the data directory, with forward slashes.
-        origin: Who published it and on which page, as a person would look for it.
-        sums: Checksums of the variants we know, by suffix ("" is the content itself): a sha256, or another
-            sum with its name before it, `md5:...` or `git:...` (the id git gives the content as a blob).
-        largest: Bytes that the content may have; more is refused before memory is taken for it.
-    """
-
-    path: str
-    origin: str
+    path: str  # the name without compression suffix, relative to the data directory, with forward slashes
+    origin: str  # who published it and on which page, as a person would look for it
+    # checksums of the variants we know, by suffix ("" is the content itself): a sha256, or another sum with its name
+    # before it, `md5:...` or `git:...` (the id git gives the content as a blob)
     sums: Mapping[str, str] = field(default_factory=dict)
-    largest: int = LARGEST
+    largest: int = LARGEST  # bytes that the content may have; more is refused before memory is taken for it
 
 
 def data_dir(path: str | Path | None) -> Path:
