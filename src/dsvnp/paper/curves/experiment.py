@@ -13,8 +13,9 @@ import torch
 
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.naming import lookup
+from dsvnp.paper.curves.data import UnseenCurves
 from dsvnp.paper.curves.figures import draw_by_context, draw_calibration, draw_functions
-from dsvnp.paper.curves.measures import UnseenCurves, curve_extras, curve_panels, measure_curves
+from dsvnp.paper.curves.measures import curve_extras, curve_panels, measure_curves
 from dsvnp.paper.experiment import Printed, UnitResult, Workplace, training_log
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label

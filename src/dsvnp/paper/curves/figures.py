@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
 
-from dsvnp.paper.curves.measures import INSIDE
+from dsvnp.paper.curves.data import INSIDE
 from dsvnp.paper.experiment import UnitResult
 from dsvnp.paper.figures import lines_of
 from dsvnp.plotting.figures import Panel, Plot, functions_figure, lines_figure
