@@ -103,7 +103,7 @@ def tasks_of(
 
 @torch.no_grad()
 def score_carts(nets: list[NeuralProcess], task: Task, draws: DrawCounts) -> Entry:
-    """NLL, squared error, and KL_L, which tells whether the local latent is used: one value per net."""
+    """NLL, squared error, and KL_L, which shows whether the local latent is used: one value per net."""
     made = [predict_carts(net, task, draws) for net in nets]
     kl_local = [float(net.objective(task, noise={}).per_point()["kl_local"]) for net in nets]
     mse = [float(squared_error(p, task)) for p in made]

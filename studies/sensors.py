@@ -2,7 +2,7 @@
 
     y = A sin(x + φ) + σ ε,   A ~ U[0.5, 3],  φ ~ U[0, 2π],  σ ~ U[0.05, 0.3],  x ~ U[0, 10]
 
-A control: noise is Gaussian with a σ of the sensor's own, so that a local latent has nothing to explain.
+A control: noise is Gaussian with a σ of the sensor's own, which leaves a local latent nothing to explain.
 """
 
 from __future__ import annotations

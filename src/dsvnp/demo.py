@@ -101,7 +101,7 @@ def _scores(model: NeuralProcess, tasks: Sequence[Task]) -> tuple[float, float, 
 
 
 def _predict(model: NeuralProcess, task: Task) -> Predictive:
-    """Predict with the same draws each time, so that the demo prints the same numbers each time."""
+    """Predict with the same draws each time: the demo then prints the same numbers each time."""
     return model.predict(task, generator=torch.Generator(task.x_target.device).manual_seed(0))
 
 

@@ -31,7 +31,7 @@ class Likelihoods:
             raise ValueError(f"draws must be 'fixed' or 'suffice', got {self.draws!r}")
 
 
-# Results from before draws were counted have "fixed" ones, so that this is the default of every setting.
+# The default of every setting: results from before draws were counted have "fixed" ones.
 FIXED, SUFFICE = Likelihoods(), Likelihoods("suffice")
 
 

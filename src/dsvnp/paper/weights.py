@@ -1,7 +1,7 @@
-"""Weights of small networks kept with their results, so that a table is measured again without training.
+"""Weights of small networks kept with their results, from which a table is measured again without training.
 
-One file per row and seed, in half precision. A network whose weights are kept is measured with the kept ones: what
-`dsvnp reproduce … --measure-only` computes from the files is what the table says.
+One file per row and seed, in half precision. A network whose weights are kept is measured with the kept ones: `dsvnp
+reproduce … --measure-only` computes the table's figures from the files.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""How figures look: one colour per model everywhere, told apart by colour-blind readers too."""
+"""Style of figures: one colour per model everywhere, which colour-blind readers distinguish too."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from dsvnp.training.hooks import HOOKS
 
 
 class Reporter:
-    """Tells how training goes.
+    """Reports the progress of a training.
 
     Args:
         title: what is trained.

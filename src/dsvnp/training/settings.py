@@ -27,7 +27,7 @@ class Settings:
         schedule: how the learning rate changes.
         objective: weights of the bound's terms, annealing, constraints, draws.
         beta_local: β_local of each replica, in place of the objective's.
-        beta_global: β_global of each replica, likewise.
+        beta_global: β_global of each replica, or one for all.
         precision: "float32"; "tf32" for matrix products and convolutions on CUDA; "bf16" for autocast; "float64".
         compile: compile the step; None does so on CUDA (on a CPU it takes half a minute first). "regions" compiles the
             layers of a deep network one by one, which starts several times sooner; replicas are then handled singly.

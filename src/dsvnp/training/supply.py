@@ -78,7 +78,7 @@ def describe(source: TaskSource) -> dict[str, object]:
 
 
 def fingerprint(sources: Sequence[TaskSource]) -> str:
-    """A digest of what the static tensors of all sources hold: a run that goes on must find the same data."""
+    """A digest of what the static tensors of all sources hold: a resumed run must find the same data."""
     digest = hashlib.sha256()
     for source in sources:
         for name, value in sorted(source.static().items()):

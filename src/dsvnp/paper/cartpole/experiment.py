@@ -3,7 +3,7 @@
 Also: NLL and squared error against the number of context transitions, roll-outs of ten steps with particles, and the
 error of a predictor that knows the mechanics exactly but not the configuration ("oracle-average"). "dsvnp-tuned" is
 the DSVNP whose weights, draws and sizes were chosen on training data (`studies/cartpole_selection.py`), "np-annealed"
-an NP whose divergence is annealed as long as that DSVNP's: is it the annealing or the local latent that helps?
+an NP whose divergence is annealed as long: the pair separates the effect of annealing from that of the local latent.
 """
 
 from collections.abc import Sequence
@@ -210,7 +210,7 @@ class CartPoleExperiment(WithWeights):
         return list(seeds) if label == ORACLE else super().measurable(label, seeds, place)
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
-        """What context buys, one roll-out, and the error and coverage of all roll-outs."""
+        """The effect of context, one roll-out, and the error and coverage of all roll-outs."""
         oracle = next((unit.extras for unit in units if unit.label == ORACLE), None)
         trained = [unit for unit in units if unit.label != ORACLE]
         if not trained:

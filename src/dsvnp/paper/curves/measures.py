@@ -1,4 +1,4 @@
-"""What is measured of a model of curves: Tables 2 and A.1, the effect of context, calibration, and what it draws."""
+"""Measures of a model of curves: Tables 2 and A.1, the effect of context, calibration, and predictions to draw."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -87,7 +87,7 @@ class DataTable:
     y: Matrix  # outputs [N, Dy]
     x_names: tuple[str, ...]  # the inputs' names
     y_names: tuple[str, ...]  # the outputs' names
-    note: str  # how many of the published rows these are, to stand beside every result
+    note: str  # how many of the published rows these are, which every result states
 
 
 def load_table(name: str, directory: str | Path | None, *, verify: bool = True) -> DataTable:

@@ -109,7 +109,7 @@ def open_data_file(directory: Path, spec: DataFile, *, verify: bool = True) -> b
 
 def _check(path: Path, spec: DataFile, found: Mapping[str, bytes]) -> None:
     """Raises unless the file as stored, or its content, has the sum that is known for it."""
-    # Either will do: a file that a user compressed anew has other stored bytes but the same content.
+    # Either suffices: a file that a user compressed again has other stored bytes but the same content.
     mismatches = []
     for suffix, data in found.items():
         if suffix in spec.sums:

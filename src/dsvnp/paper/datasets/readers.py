@@ -1,6 +1,6 @@
 """The published formats, from bytes to arrays: idx, CIFAR binary, SVHN, MATLAB, ARFF and CSV.
 
-Every reader returns writable arrays in the machine's byte order, so that they can be handed on to torch.
+Every reader returns writable arrays in the machine's byte order, which torch takes.
 """
 
 import io

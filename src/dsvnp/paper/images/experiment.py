@@ -1,8 +1,8 @@
 """Image classification and out-of-distribution detection: Table A.2 and Fig. 4 (PROTOCOLS §5).
 
-Models learn the classes of MNIST or CIFAR-10, and then classify other images and noise: a model that knows what it does
-not know is unsure of those. Entropies alone reward a model that is unsure of everything; accuracy, calibration and
-AUROC are measured too. Rows named "-strong" are trained by a recipe of ours instead of the paper's, which
+Models learn the classes of MNIST or CIFAR-10 and then classify other images and noise, for which their predictive
+entropy should be high. Entropy alone rewards a model that is uncertain everywhere; accuracy, calibration and AUROC are
+measured too. Rows named "-strong" are trained by a recipe of ours instead of the paper's, which
 `studies/images_selection.py` chose on held-out training images.
 """
 
@@ -118,7 +118,7 @@ class ImagesExperiment(Experiment):
         smoke = cls(
             preset="smoke",
             recipes=("paper", "strong"),
-            change={"length": 1.0},  # of so few steps none is to spare; likewise below
+            change={"length": 1.0},  # all of so few steps are needed, here and below
             num_epochs=1,
             num_points=20,
             num_draws=3,

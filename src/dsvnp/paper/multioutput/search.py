@@ -22,7 +22,7 @@ MOST_ROWS = 2000  # whose errors are looked at
 
 
 class ContextSearch(NamedTuple):
-    """How to look for contexts."""
+    """Settings of the search for contexts."""
 
     num_metrics: int  # metrics to find
     num_rounds: int  # random changes tried on each

@@ -1,9 +1,9 @@
 """The strong recipe for tables: contexts chosen for each target, members stopped by rows they held out, σ learned.
 
 A run chooses on the training rows of a split: the size of contexts and many metrics, which the members share out
-(`search.py`), and when to stop. An ensemble's predictive is the mixture of what its members say in each
-of their metrics. The rows that members held out say how far to believe what they add to their neighbours' mean, and
-rows that none has seen by how much the spread is to be stretched, one factor for all outputs.
+(`search.py`), and when to stop. An ensemble's predictive is the mixture of its members' predictions in
+each of their metrics. Rows that members held out decide the weight of what networks add to their neighbours' mean; rows
+that no member has seen decide one factor that scales the spread of all outputs.
 
 `studies/multioutput_choice.py` chose the settings below on training halves alone; decision 4 says which of them.
 """
