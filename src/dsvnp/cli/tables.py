@@ -17,7 +17,8 @@ from dsvnp.cli.options import Device, LogDir
 from dsvnp.naming import lookup
 
 if TYPE_CHECKING:
-    from dsvnp.tabular.columns import Array
+    from dsvnp.tabular.base import BaseNP
+    from dsvnp.tabular.columns import Array, Columns
     from dsvnp.tabular.summary import Summary
 
 TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet with a header.")]
@@ -56,20 +57,11 @@ def fit(
 
     With --group each group is a table of its own, and the model predicts a new one from some of its rows.
     """
-    from dsvnp.cli.table_rows import (
-        chosen_columns,
-        column_names,
-        named,
-        tasks_of,
-        without_missing,
-    )
-    from dsvnp.cli.targets import hint_of_classes, left_out, outputs_of, prediction_names, understood
+    from dsvnp.cli.table_rows import chosen_columns, column_names, without_missing
+    from dsvnp.cli.targets import outputs_of, prediction_names
     from dsvnp.models import MODELS
     from dsvnp.tabular import NPClassifier, NPRegressor
-    from dsvnp.tabular.encoding import Encoding
     from dsvnp.tabular.recipe import AUTO, EFFORTS
-    from dsvnp.tabular.saving import PLOT, may_hold
-    from dsvnp.tabular.summary import calibration_plot
     from dsvnp.tabular.table_files import check_texts, read_table
     from dsvnp.training.hooks import tensorboard
 
@@ -77,11 +69,7 @@ def fit(
     lookup(model, {AUTO: None, **MODELS}, "model")
     lookup(effort, EFFORTS, "effort")
     lookup(task, kinds, "task")
-    if not may_hold(out):
-        raise ValueError(f"{out} is there and holds no model; choose another --out")
-    folder = next(parent for parent in out.absolute().parents if parent.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
+    _check_out(out)
     with _spoken_warnings(), tensorboard(log_dir):
         rows = read_table(table)
         targets = column_names(target, rows, table)
@@ -95,37 +83,17 @@ def fit(
             None if kind is NPRegressor else sorted({label for label in y.tolist() if label is not None})
         )
         prediction_names(targets, classes)  # refuses those that clash
-        # Said before the training, which whoever meant something else need not wait for.
-        typer.echo(understood(Encoding.fit(x), targets, classes))
+        # Printed before the training: who meant something else need not wait for it.
+        _say_understood(x, targets, classes)
         _say_dropped(keep, drop_missing)
-        typer.echo(left_out(y, targets))
-        codes = task == "auto" and kind is NPRegressor and len(targets) == 1
-        if hint := hint_of_classes(targets[0], y) if codes else None:
-            typer.echo(hint)
-        settings: dict[str, Any] = {
-            "missing": "refuse" if strict else "impute",
-            "effort": effort,
-            "n_replicas": replicas,
-            "max_steps": steps,
-        }
-        estimator = kind(model, **settings, device=device, random_state=seed, verbose=True)
-        if groups:
-            tasks = tasks_of(x, y, targets, rows.rows(keep)[groups[0]])
-            typer.echo(f"{len(tasks)} groups by {groups[0]}")
-            estimator.fit_tasks(tasks)
-        else:
-            estimator.fit(x, named(y, targets))
+        _say_left_out(y, targets, task == "auto" and kind is NPRegressor and len(targets) == 1)
+        how: dict[str, Any] = {"effort": effort, "n_replicas": replicas, "max_steps": steps}
+        how |= {"missing": "refuse" if strict else "impute", "random_state": seed}
+        estimator = kind(model, **how, device=device, verbose=True)
+        _learn(estimator, x, y, targets, rows.rows(keep).select(groups))
     estimator.target_names_ = tuple(targets)
-    plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
-    estimator.save(out)
-    (out / PLOT).write_bytes(plot)
     what = "Groups" if groups else "Rows"
-    _show(estimator.validation_, f"{what} of {table.name} that were held out", targets)
-    best = ", ".join(map(str, estimator.best_steps_))
-    Console().print(
-        f"The model is in [bold]{out}[/bold], a calibration plot beside it. Its members have the weights of steps "
-        f"{best} of {estimator.recipe_.num_steps}."
-    )
+    _save_and_show(estimator, out, f"{what} of {table.name} that were held out")
 
 
 def predict(
@@ -229,6 +197,63 @@ def evaluate(
         temporary.write_bytes(calibration_plot(found.calibration, table.name))
         os.replace(temporary, plot)
         Console().print(f"A calibration plot is in [bold]{plot}[/bold].")
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a folder for a model that cannot be written, or that holds something else."""
+    from dsvnp.tabular.saving import may_hold
+
+    if not may_hold(out):
+        raise ValueError(f"{out} is there and holds no model; choose another --out")
+    folder = next(parent for parent in out.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
+
+
+def _say_understood(x: Columns, targets: Sequence[str], classes: Sequence[Any] | None) -> None:
+    """Print what the columns are taken for."""
+    from dsvnp.cli.targets import understood
+    from dsvnp.tabular.encoding import Encoding
+
+    typer.echo(understood(Encoding.fit(x), targets, classes))
+
+
+def _say_left_out(y: Array, targets: Sequence[str], maybe_codes: bool) -> None:
+    """Print how many rows lack a target, and a hint where numbers may be codes of classes."""
+    from dsvnp.cli.targets import hint_of_classes, left_out
+
+    typer.echo(left_out(y, targets))
+    if hint := hint_of_classes(targets[0], y) if maybe_codes else None:
+        typer.echo(hint)
+
+
+def _learn(estimator: BaseNP, x: Columns, y: Array, targets: Sequence[str], groups: Columns) -> None:
+    """Fit an estimator to a table or, if there is a column of groups, to one table per group."""
+    from dsvnp.cli.table_rows import named, tasks_of
+
+    if not groups.columns:
+        estimator.fit(x, named(y, targets))
+        return
+    tasks = tasks_of(x, y, targets, groups.arrays[0])
+    typer.echo(f"{len(tasks)} groups by {groups.columns[0]}")
+    estimator.fit_tasks(tasks)
+
+
+def _save_and_show(estimator: BaseNP, out: Path, title: str) -> None:
+    """Save a fitted model with its calibration plot, and print how well it predicted what was held out."""
+    from dsvnp.tabular.saving import PLOT
+    from dsvnp.tabular.summary import calibration_plot
+
+    targets = estimator.target_names_
+    plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
+    estimator.save(out)
+    (out / PLOT).write_bytes(plot)
+    _show(estimator.validation_, title, targets)
+    best = ", ".join(map(str, estimator.best_steps_))
+    Console().print(
+        f"The model is in [bold]{out}[/bold], with a calibration plot. Its members have the weights of steps {best} of "
+        f"{estimator.recipe_.num_steps}."
+    )
 
 
 def _check_plot(plot: Path, table: Path) -> None:
