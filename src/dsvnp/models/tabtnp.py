@@ -181,8 +181,7 @@ class TabTNP(NeuralProcess):
 
     def _read(self, x: Tensor, y: Tensor, seen: Tensor) -> tuple[Tensor, Summary]:
         """Rows after all layers, [B, T, W], of which those seen are the context, and what it says."""
-        x = self.embed.x(x)
-        known = self.embed.y(self.likelihood.encode(y, x.dtype))
+        x, known = self.embed.pair(x, y, self.likelihood)
         h, cells = self.cells(x, known, seen)
         h = h + torch.where(seen.unsqueeze(-1), self.output(known), 0.0)
         h, rows = self.trunk.among(full_precision(h), h, seen)
