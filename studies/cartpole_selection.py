@@ -1,4 +1,4 @@
-"""Which β_local, draws and size let DSVNP's local latent help on the Cart-Pole, chosen on training data alone.
+"""Selection of β_local, draws and size for DSVNP's local latent on the Cart-Pole, on training data alone.
 
     python -m studies.cartpole_selection OUT.jsonl '{"betas": [1, 100], "num_steps": 2000}'
 

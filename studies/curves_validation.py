@@ -1,4 +1,4 @@
-"""How well a network for curves predicts: held-out draws of its prior, Gaussian processes, real series.
+"""Validation of a network for curves: held-out draws of its prior, Gaussian processes, real series.
 
     python -m studies.curves_validation WEIGHTS OUT.jsonl [--parts families,field,kernels,series]
 

@@ -1,4 +1,4 @@
-"""Which settings let a DSVNP classify well and know what it does not know, chosen on training images alone.
+"""Selection of settings with which DSVNP classifies well and detects o.o.d. images, on training images alone.
 
     python -m studies.images_selection OUT.jsonl DATA_DIR mnist
     python -m studies.images_selection OUT.jsonl DATA_DIR '[{"domain": "mnist", "beta_local": 10.0}]'

@@ -63,7 +63,7 @@ class CNP(NeuralProcess):
         return raw[None, None]
 
     def _context(self, x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        """What the points in `mask` say, each [B, 1, H]."""
+        """Summaries of the points in `mask`, each [B, 1, H]."""
         if self.paths is not None:
             return tuple(path(x, y, mask) for path in self.paths)
         return (self.aggregate(self.encoder(x, y), mask).unsqueeze(-2),)

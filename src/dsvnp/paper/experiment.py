@@ -51,7 +51,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class UnitResult:
-    """What a finished unit leaves behind."""
+    """The results of a finished unit."""
 
     label: Label  # model, variant and, in an experiment on several data sets, the one it was trained on
     seeds: tuple[int, ...]  # the seeds it was trained with
@@ -150,7 +150,7 @@ class Experiment(ABC):
         return  # it needs none
 
     def labels(self) -> list[Label]:
-        """What to run."""
+        """Labels of the units to run."""
         return [Label(model) for model in self.models]
 
     def paper_figure(self, label: Label, m: Measurement) -> tuple[float | None, float | None]:
@@ -215,7 +215,7 @@ def fleet_name(label: Label, seeds: Sequence[int]) -> str:
 
 
 def log_path(label: Label, seeds: Sequence[int], place: Workplace) -> Path:
-    """Where a fleet's log lies."""
+    """The path of a fleet's log."""
     return place.out / "logs" / f"{fleet_name(label, seeds)}.jsonl"
 
 

@@ -19,7 +19,7 @@ DrawCounts = tuple[int, int]  # of z_G, and of each z_* for each of them
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """How a likelihood is estimated."""
+    """Settings of the estimate of a likelihood."""
 
     # "fixed" for as many as a prediction has; "suffice" to double them until the mean is still
     draws: str = "fixed"

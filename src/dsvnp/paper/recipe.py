@@ -13,7 +13,7 @@ MOST_WARMUP = 1000  # steps
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained; experiments add what else differs between their recipes.
+    """A named set of settings of training; experiments add further ones.
 
     Selections do not write down settings that have their default: no default may change.
     """
@@ -66,7 +66,7 @@ def annealing(share: float, num_steps: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Change:
-    """What an ablation changes of an experiment's architecture and objective."""
+    """Changes that an ablation makes to an experiment's architecture and objective."""
 
     arch: dict[str, Any] = field(default_factory=dict)  # settings of the architecture
     objective: dict[str, Any] = field(default_factory=dict)  # settings of the objective

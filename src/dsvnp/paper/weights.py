@@ -59,7 +59,7 @@ class WithWeights(Experiment):
 
 
 def weights_path(run: Path, label: Label, seed: int) -> Path:
-    """Where a run's folder has the weights of a row's seed."""
+    """The path of the weights of a row's seed in a run's folder."""
     return run / FOLDER / f"{label.file}-seed-{seed}.safetensors"
 
 

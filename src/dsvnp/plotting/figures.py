@@ -110,7 +110,7 @@ class Line(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What lines are compared with: a value for each x, what it is, and its line style."""
+    """A line to compare others with: a value for each x, its name, and its line style."""
 
     y: Sequence[float]
     text: str

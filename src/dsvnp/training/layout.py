@@ -17,7 +17,7 @@ ALIGN = 64  # each parameter starts at a multiple of this many elements: matrix 
 
 
 class Layout:
-    """Where each named parameter lies in the flat vector.
+    """The place of each named parameter in the flat vector.
 
     Args:
         model: the model whose parameters are laid out.

@@ -193,7 +193,7 @@ def _named(fleet: Fleet, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 class _News:
-    """What there is to tell of a fleet: its terms, its validation, and replicas that stopped."""
+    """Reports on a fleet: its terms, its validation, and replicas that stopped."""
 
     def __init__(self, fleet: Fleet, reporter: Reporter | None) -> None:
         self.fleet, self.reporter = fleet, reporter

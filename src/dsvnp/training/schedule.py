@@ -13,7 +13,7 @@ from dsvnp.naming import lookup
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate changes during training.
+    """The course of the learning rate during training.
 
     Attributes:
         kind: "constant"; "cosine" from the full rate down to `final` of it after the last step; "trapezoid", constant

@@ -18,7 +18,7 @@ PRECISIONS = ("float32", "tf32", "bf16", "float64")
 
 @dataclass(frozen=True)
 class Settings:
-    """How a fleet is trained.
+    """Settings of the training of a fleet.
 
     Attributes:
         num_steps: steps in all.

@@ -38,7 +38,7 @@ STOP_REASONS = (*TERMS, "gradient")
 
 
 class NoiseLayout:
-    """How one flat row of random numbers is cut into named tensors."""
+    """The layout of named noise tensors in one flat row of random numbers."""
 
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
         self.shapes = dict(shapes)
@@ -56,7 +56,7 @@ class NoiseLayout:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What the step function is made of: the parts that do not change while a fleet trains."""
+    """The parts of the step function that do not change while a fleet trains."""
 
     model: NeuralProcess
     source: TaskSource

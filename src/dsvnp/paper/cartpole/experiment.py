@@ -44,7 +44,7 @@ TABLE_3 = {  # CNP, NP, AttnNP, DSVNP
 
 @dataclass(frozen=True)
 class CartRecipe(Recipe):
-    """How a model of the Cart-Pole is made, trained and asked."""
+    """Architecture, training and draws of a model of the Cart-Pole."""
 
     dim_lat: int = 32  # size of representations and latents
     num_global: int = 32  # draws of z_G in prediction
@@ -140,13 +140,13 @@ class CartPoleExperiment(WithWeights):
         return Architecture(5, 4, encoder=(32, 32, 32), dim_lat=recipe.dim_lat, decoder=decoder)
 
     def settings(self, model: str, recipe: CartRecipe) -> Settings:
-        """How to train a model; AttnNP generalises worse the longer it trains: it alone is validated."""
+        """Settings of training; AttnNP generalises worse the longer it trains: it alone is validated."""
         watched = {"validate_every": self.validate_every, "patience": self.patience}
         own = watched if model == "attnnp" else {}
         return recipe.settings(self.num_steps, precision=self.precision, **own)
 
     def training_data(self, device: torch.device) -> tuple[Transitions, Transitions]:
-        """What models learn from, and the trajectories held out of it; the same for all models and seeds."""
+        """Training trajectories, and those held out of them; the same for all models and seeds."""
         generator = torch.Generator(device).manual_seed(1_000_000)
         data = Transitions.draw(TRAIN_ENVIRONMENTS, self.num_trajectories, HORIZON, generator)
         return data.split(self.held_out)
@@ -164,7 +164,7 @@ class CartPoleExperiment(WithWeights):
         return replace(unit, extras={"training": unit.extras["training"]})
 
     def unseen(self, device: torch.device) -> UnseenCarts:
-        """What every model is measured on."""
+        """The configurations that every model is measured on."""
         sizes = (self.num_trajectories, self.max_context, self.num_rollouts, self.num_contexts)
         return UnseenCarts.draw(*sizes, torch.Generator(device).manual_seed(2_000_000))
 

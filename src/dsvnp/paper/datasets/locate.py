@@ -58,7 +58,7 @@ class DataFile:
 
 
 def data_dir(path: str | Path | None) -> Path:
-    """Settles which directory holds the data sets: the argument, else the variable `DSVNP_DATA`."""
+    """Choose the directory of the data sets: the argument, else the variable `DSVNP_DATA`."""
     chosen = path or os.environ.get("DSVNP_DATA")
     if not chosen:
         raise MissingDataError(
@@ -74,7 +74,7 @@ def data_dir(path: str | Path | None) -> Path:
 
 
 def find_data_file(directory: Path, spec: DataFile) -> Path | None:
-    """Finds the file, plain or compressed; None where no variant of it is there."""
+    """Find the file, plain or compressed; None where no variant exists."""
     candidates = (directory / f"{spec.path}{suffix}" for suffix in DECOMPRESS)
     return next((path for path in candidates if path.is_file()), None)
 
@@ -108,7 +108,7 @@ def open_data_file(directory: Path, spec: DataFile, *, verify: bool = True) -> b
 
 
 def _check(path: Path, spec: DataFile, found: Mapping[str, bytes]) -> None:
-    """Raises unless the file as stored, or its content, has the sum that is known for it."""
+    """Raise an error unless the file as stored, or its content, has the published checksum."""
     # Either suffices: a file that a user compressed again has other stored bytes but the same content.
     mismatches = []
     for suffix, data in found.items():

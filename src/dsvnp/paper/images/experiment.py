@@ -34,7 +34,7 @@ PICTURED = ("nn", "dsvnp")  # whose most and least certain images are kept: thum
 
 @dataclass(frozen=True)
 class ImageRecipe(Recipe):
-    """How a classifier of images is trained.
+    """Settings of training of a classifier of images.
 
     Annealing matters: without it the local divergence, 3 nats of it at the start, switches off most of the embedding's
     units before they have learned anything.
@@ -191,7 +191,7 @@ class ImagesExperiment(Experiment):
         return Images(sets.images, sets.labels, *scale, self.num_points, max_context=most, **shifts)
 
     def settings(self, recipe: ImageRecipe, num_steps: int) -> Settings:
-        """How to train by a recipe, of so many steps if it takes all epochs."""
+        """Settings of training by a recipe; a recipe of full length takes `num_steps`."""
         num_steps = math.ceil(recipe.length * num_steps)
         how = {name: getattr(self, name) for name in ("precision", "compile", "chunk_size")}
         made = recipe.settings(num_steps, log_every=max(1, num_steps // 25), **how)

@@ -69,7 +69,7 @@ def judge_images(net: NeuralProcess, context: Context, x: Tensor, num_draws: int
 
 
 def chunk_size(net: NeuralProcess, num_draws: int, device: torch.device) -> int:
-    """How many images to predict at once, at most 1000: masks and noise of a layer get 2 GB, on a CPU 80 MB.
+    """Number of images to predict at once, at most 1000: masks and noise of a layer get 2 GB, on a CPU 80 MB.
 
     An image is embedded once for all draws, but by MC-Dropout, which needs each layer once per draw.
     """
@@ -173,6 +173,6 @@ def pack(images: Tensor) -> str:
 
 
 def unpack(text: str, shape: Sequence[int]) -> Tensor:
-    """What `pack` packed."""
+    """Turn text that `pack` made into bytes."""
     raw = bytearray(zlib.decompress(base64.b64decode(text)))
     return torch.frombuffer(raw, dtype=torch.uint8).reshape(*shape)

@@ -77,7 +77,7 @@ class TableRecipe(Recipe):
         )
 
     def settings_on(self, dataset: str, steps_per_epoch: int, precision: str) -> Settings:
-        """How to train on a data set; compiling a short run takes more than it saves."""
+        """Settings of training on a data set; to compile a short run takes longer than it saves."""
         steps = self.epochs[dataset] * steps_per_epoch
         steps = steps if self.max_steps is None else min(steps, self.max_steps)
         return self.settings(steps, precision=precision, compile=None if steps >= 50_000 else False)

@@ -1,4 +1,4 @@
-"""Which rows are a target's context, chosen on training rows alone by leave-one-out nearest neighbours.
+"""The choice of a target's context, on training rows alone, by leave-one-out nearest neighbours.
 
 A metric starts as random weights of the inputs, one of the best of many, and is improved by random changes that are
 kept where they help. Different metrics see different neighbours, which is what makes their average better than any of

@@ -118,6 +118,6 @@ def _measurements(sigmas: Sequence[dict[str, float]]) -> list[Measurement]:
 
 
 def _panel(x: Tensor, y: Tensor, predictive: GaussianPredictive) -> Panel:
-    """What the figure shows of one seed."""
+    """The figure's panel of one seed."""
     on_grid = GaussianPredictive(*(part[..., : len(GRID), :] for part in (predictive.loc, predictive.scale)))
     return Panel.of(GRID, toy_function(GRID), x.squeeze(-1), y.squeeze(-1), on_grid)
