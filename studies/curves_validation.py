@@ -16,8 +16,6 @@ The file gets a line per cell. Run again, it does what is missing. The last part
 nearly all of it for the maximum-likelihood fits.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import sys

@@ -8,8 +8,6 @@
 Axes: N tasks of a pool, T points.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ python -m studies.playground_training --out OUT --only curves-tnp cartpole --ste
 Networks are trained one after the other; a file is written as soon as its network is trained, then the manifest.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 from collections.abc import Callable, Sequence

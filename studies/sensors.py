@@ -5,8 +5,6 @@
 A control: noise is Gaussian with a σ of the sensor's own, which leaves a local latent nothing to explain.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -13,8 +13,6 @@ with a latent. Averaged over chains it is p(y_t | C), if the model is consistent
 Axes: N chains or orders, B tasks, T targets, D outputs (1 for labels). N and B are one axis of *rows* for the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

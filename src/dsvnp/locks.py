@@ -4,8 +4,6 @@ The lock belongs to the process: the system takes it back when the process ends,
 stale. The file `.lock` only says who holds it.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

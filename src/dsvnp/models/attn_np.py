@@ -4,8 +4,6 @@ s_i = h(x_i, y_i), or layers of self-attention over them (Sec. 2.2)
 z_attn = Σ_i w(x_i, x_*) s_i,  z = [z_attn, z_G]  (Eq. 9),  p(y_* | x_*, z)
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, final
 
 from torch import Tensor, nn

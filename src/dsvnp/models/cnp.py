@@ -3,8 +3,6 @@
 r_i = h(x_i, y_i),  r_C = ⊕ r_i  (Eq. 8),  p(y_* | x_*, r_C)
 """
 
-from __future__ import annotations
-
 from typing import final
 
 from torch import Tensor, nn

@@ -7,8 +7,6 @@ p(y_* | z_G, z_*, x_*)                   (Eq. 13)
 The architecture's `dim_local` and `local_…` set how z_* is inferred; their defaults are the paper's.
 """
 
-from __future__ import annotations
-
 from typing import final
 
 from torch import Tensor, nn

@@ -10,8 +10,6 @@ passing gradients back: no divergence changes the trunk, and KL_L does not chang
 carries no information.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, final
 
 import torch

@@ -1,7 +1,5 @@
 """Parts that several models are made of: embeddings, the encoder, the global and the local latent."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor, nn

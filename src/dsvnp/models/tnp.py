@@ -7,8 +7,6 @@ Targets do not attend to each other. A context point is a token with its y, any 
 over all points of a training task scores the points outside the context.
 """
 
-from __future__ import annotations
-
 from typing import final
 
 import torch

@@ -4,8 +4,6 @@ q(z_G | C, T),  p(z_G | C)  (Eq. 11),  p(y_* | x_*, z_G)
 or, with a deterministic path next to the latent one,  p(y_* | x_*, r_C, z_G)
 """
 
-from __future__ import annotations
-
 from typing import final
 
 from torch import Tensor, nn

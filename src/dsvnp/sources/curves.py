@@ -1,7 +1,5 @@
 """Curves from the paper's stochastic process (Sec. 4.1): y = sin(f(x) + x) with f ~ GP(0, RBF)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

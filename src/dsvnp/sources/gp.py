@@ -14,8 +14,6 @@ of Bootstrapping Neural Processes (Lee et al., 2020) does and, after it, that of
 Axes: N functions, T points, D outputs; each output of a task is a function with hyper-parameters of its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ Each replica draws its data and noise from a generator of its own, outside `vmap
 runs with the same seeds give.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Hooks: who else receives the numbers of a training, such as TensorBoard, Weights & Biases or MLflow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -5,8 +5,6 @@ operations on three tensors however many layers a model has, clipping is one nor
 carries all gradients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

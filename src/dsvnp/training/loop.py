@@ -1,7 +1,5 @@
 """The loop: step, report, validate, save, and stop when asked to."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import warnings

@@ -4,8 +4,6 @@ Whatever fails on the way falls back with one line: what cannot be compiled runs
 launched operation by operation, and replicas that do not fit into memory together are handled in smaller numbers.
 """
 
-from __future__ import annotations
-
 import gc
 import warnings
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Learning-rate schedules, as functions of a step that is a tensor: a captured graph sees it change."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Settings: everything that decides what a training run does, in one frozen, JSON-friendly record."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ Static tensors are shared where all replicas have one source, and stacked where 
 a replica axis always, since each replica draws its own from its own seed.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 
