@@ -141,6 +141,9 @@ class Experiment(ABC):
     # Settings to which a later run may add:
     extendable: ClassVar[tuple[str, ...]] = ("models", "num_seeds", "first_seed", "seeds_at_once")
 
+    # Settings that measurements record themselves; they may differ between the units of a folder:
+    recorded: ClassVar[tuple[str, ...]] = ()
+
     preset: str = "quick"
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")
     num_seeds: int = 1

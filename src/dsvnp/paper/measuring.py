@@ -1,7 +1,8 @@
 """Prediction and likelihoods for measures: the draws are the same in each call, and alike for every model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -65,6 +66,27 @@ def estimate_nll(
         return PointNLL(torch.cat([point_nll(predictive, task, points) for predictive, task in pairs]), ())
     found = log_likelihood(net, tasks, "point", points, tolerance=how.tolerance, max_draws=how.max_draws)
     return PointNLL(-found.values, (Drawn(found.method, found.draws, found.still),))
+
+
+def double_draws(
+    estimate: Callable[[int], Mapping[str, float]], first: int, components: int, how: Likelihoods
+) -> tuple[Mapping[str, float], Drawn]:
+    """Double the draws behind several means until all are still: for ensembles, and for what is not a density.
+
+    Args:
+        estimate: the means by name, from a number of draws of each component.
+        first: draws to begin with.
+        components: parts of the mixture that each draw as often, as members of an ensemble.
+        how: tolerance, and limit of the draws of all components together.
+    """
+    history, draws = [estimate(first)], first
+    while 2 * draws * components <= how.max_draws:
+        draws *= 2
+        history.append(estimate(draws))
+        changes = [abs(b[name] - a[name]) for a, b in pairwise(history[-3:]) for name in b]
+        if len(history) > 2 and max(changes) < how.tolerance:
+            return history[-1], Drawn("prior", draws * components, True)
+    return history[-1], Drawn("prior", draws * components, False)
 
 
 def by_task(values: Tensor, tasks: Sequence[Task], points: Points) -> Tensor:

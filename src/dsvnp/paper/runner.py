@@ -87,7 +87,7 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
         return []
     data = read_record(path, UNITS)
     mine, theirs = as_json(experiment), as_json(rebuild(type(experiment), data["config"]))
-    for key in experiment.extendable:
+    for key in (*experiment.extendable, *experiment.recorded):
         mine.pop(key), theirs.pop(key)
     for key, (my, their) in _differences(mine, theirs):
         raise ValueError(
