@@ -1,10 +1,10 @@
 """Runs of one experiment made in several places, put together into one folder.
 
-    python -m dsvnp.paper.gather OUT RUN [RUN …]
+    python -m dsvnp.paper.gather [--replace] OUT RUN [RUN …]
 
 Models or seeds that were run apart (on several machines, or side by side on one GPU; `--set first_seed=2`) leave a
 `units.json` each. This writes their joint `units.json`, `results.json` and figures; with a single RUN it draws its
-figures again.
+figures again. With `--replace`, rows that two runs have are taken from the later one, as after a new measurement.
 """
 
 import argparse
@@ -21,12 +21,16 @@ from dsvnp.paper.runner import load_units, write_results
 from dsvnp.paper.settings import joined
 
 
-def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
+def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]:
     """Write what the runs hold together into `out`, and return the figures' paths; other settings are refused."""
     experiment = joint_experiment(runs)
     units: dict[tuple[str, int], UnitResult] = {}
     for run in runs:
-        for unit in load_units(experiment, run, resume=True):
+        found = load_units(experiment, run, resume=True)
+        if replace:
+            again = {str(unit.label) for unit in found}
+            units = {key: unit for key, unit in units.items() if key[0] not in again}
+        for unit in found:
             for seed in unit.seeds:  # a reference that learns nothing is the same in each run
                 known = units.setdefault((str(unit.label), seed), unit)
                 if known.measurements != unit.measurements:
@@ -63,9 +67,10 @@ def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser("python -m dsvnp.paper.gather", description="Put runs together.")
     parser.add_argument("out", type=Path)
     parser.add_argument("runs", type=Path, nargs="+", metavar="run")
+    parser.add_argument("--replace", action="store_true", help="take a row from the last run that has it")
     given = parser.parse_args(words)
     try:
-        print(*gather(given.out, given.runs), sep="\n")
+        print(*gather(given.out, given.runs, given.replace), sep="\n")
     except (ValueError, OSError) as error:
         parser.error(str(error))
 
