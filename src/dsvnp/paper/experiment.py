@@ -142,7 +142,7 @@ class Experiment(ABC):
     extendable: ClassVar[tuple[str, ...]] = ("models", "num_seeds", "first_seed", "seeds_at_once")
 
     # Settings that measurements record themselves; they may differ between the units of a folder:
-    recorded: ClassVar[tuple[str, ...]] = ()
+    recorded: ClassVar[tuple[str, ...]] = ("likelihoods",)
 
     preset: str = "quick"
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")

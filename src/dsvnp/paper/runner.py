@@ -88,7 +88,7 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
     data = read_record(path, UNITS)
     mine, theirs = as_json(experiment), as_json(rebuild(type(experiment), data["config"]))
     for key in (*experiment.extendable, *experiment.recorded):
-        mine.pop(key), theirs.pop(key)
+        mine.pop(key, None), theirs.pop(key, None)
     for key, (my, their) in _differences(mine, theirs):
         raise ValueError(
             f"{out} holds a run with {key} = {their!r}, not {my!r}; choose another --out, or remove it"

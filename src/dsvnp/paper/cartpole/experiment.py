@@ -166,7 +166,8 @@ class CartPoleExperiment(WithWeights):
     def unseen(self, device: torch.device) -> UnseenCarts:
         """What every model is measured on."""
         sizes = (self.num_trajectories, self.max_context, self.num_rollouts, self.num_contexts)
-        return UnseenCarts.draw(*sizes, torch.Generator(device).manual_seed(2_000_000))
+        # Drawn by the CPU: kept weights are measured on the same carts on any machine.
+        return UnseenCarts.draw(*sizes, torch.Generator().manual_seed(2_000_000)).to(device)
 
     def _measured(
         self,

@@ -60,6 +60,13 @@ class UnseenCarts(NamedTuple):
 
         return cls(task, {size: again(size) for size in CONTEXT_SIZES if size <= num_context}, runs)
 
+    def to(self, device: torch.device) -> Self:
+        """The same carts on a device."""
+        by_size = {size: [task.to(device) for task in tasks] for size, tasks in self.by_size.items()}
+        return type(self)(
+            self.task.to(device), by_size, Transitions(*(part.to(device) for part in self.runs))
+        )
+
 
 def measure_carts(
     nets: Sequence[NeuralProcess],

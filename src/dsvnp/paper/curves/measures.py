@@ -31,13 +31,16 @@ class UnseenCurves(NamedTuple):
     def draw(
         cls, num_tests: int, num_points: int, max_context: int, extra_context: int, device: torch.device
     ) -> Self:
-        """Draw `num_tests` functions for each split, with the largest contexts inside and outside the interval."""
+        """Draw `num_tests` functions for each split, with the largest contexts inside and outside the interval.
+
+        They are drawn by the CPU: kept weights are measured on the same functions on any machine.
+        """
 
         def tasks(
             seed: int, number: int, sizes: tuple[int, int], interval: tuple[float, float]
         ) -> list[Task]:
-            generator = torch.Generator(device).manual_seed(seed)
-            return curve_tasks(number, num_points, sizes, generator, interval)
+            drawn = curve_tasks(number, num_points, sizes, torch.Generator().manual_seed(seed), interval)
+            return [task.to(device) for task in drawn]
 
         splits = {}
         for i, (part, interval, most) in enumerate(
@@ -64,10 +67,11 @@ def measure_curves(
         part, _, suffix = split.partition("-")
         for net in nets:
             predictions = [seeded_predict(net, task, (num_global, 1)) for task in tasks]
+            found, scored = estimate_nll(net, tasks, "J", how, predictions), how.scored(tasks)
             for points in POINTS:
                 name = "-".join(filter(None, [part, points, suffix]))
-                of_all = estimate_nll(net, tasks, points, how, predictions)
-                of_each = by_task(of_all.values, tasks, points)
+                of_all = found.only(scored, points)
+                of_each = by_task(of_all.values, scored, points)
                 for metric, value in (("nll", of_all.mean), ("nll-median", float(of_each.median()))):
                     what = (metric, name, "nats/point")
                     rows.setdefault(what, []).append(value)

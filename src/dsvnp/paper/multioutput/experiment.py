@@ -100,8 +100,6 @@ class MultiOutputExperiment(Experiment):
         *("datasets", "recipes", "baselines", "n_jobs"),
     )
 
-    recorded: ClassVar[tuple[str, ...]] = ("likelihoods",)
-
     models: tuple[str, ...] = ("nn", *PAPER_MODELS)
     num_seeds: int = 20  # splits; 20 are 2 folds, 10 times
     seeds_at_once: int = 20
