@@ -121,7 +121,7 @@ class CartPoleExperiment(WithWeights):
             num_rollouts=5,
             num_particles=50,
         )
-        paper = cls("paper", num_seeds=5, likelihoods=SUFFICE)
+        paper = cls("paper", num_seeds=5, likelihoods=replace(SUFFICE, max_draws=4096, every=4))
         return {"smoke": smoke, "quick": quick, "paper": paper}
 
     def labels(self) -> list[Label]:
