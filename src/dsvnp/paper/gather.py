@@ -4,7 +4,7 @@
 
 Models or seeds that were run apart (on several machines, or side by side on one GPU; `--set first_seed=2`) leave a
 `units.json` each. This writes their joint `units.json`, `results.json` and figures; with a single RUN it draws its
-figures again. With `--replace`, rows that two runs have are taken from the later one, as after a new measurement.
+figures again. With `--replace`, rows of the first RUN give way to those of the others, as after a new measurement.
 """
 
 import argparse
@@ -25,12 +25,12 @@ def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]
     """Write what the runs hold together into `out`, and return the figures' paths; other settings are refused."""
     experiment = joint_experiment(runs)
     units: dict[tuple[str, int], UnitResult] = {}
-    for run in runs:
-        found = load_units(experiment, run, resume=True)
-        if replace:
-            again = {str(unit.label) for unit in found}
-            units = {key: unit for key, unit in units.items() if key[0] not in again}
-        for unit in found:
+    loaded = [load_units(experiment, run, resume=True) for run in runs]
+    if replace:
+        again = {unit.label for later in loaded[1:] for unit in later}
+        loaded[0] = [unit for unit in loaded[0] if unit.label not in again]
+    for run, each in zip(runs, loaded, strict=True):
+        for unit in each:
             for seed in unit.seeds:  # a reference that learns nothing is the same in each run
                 known = units.setdefault((str(unit.label), seed), unit)
                 if known.measurements != unit.measurements:
@@ -67,7 +67,9 @@ def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser("python -m dsvnp.paper.gather", description="Put runs together.")
     parser.add_argument("out", type=Path)
     parser.add_argument("runs", type=Path, nargs="+", metavar="run")
-    parser.add_argument("--replace", action="store_true", help="take a row from the last run that has it")
+    parser.add_argument(
+        "--replace", action="store_true", help="let the first run's rows give way to the others'"
+    )
     given = parser.parse_args(words)
     try:
         print(*gather(given.out, given.runs, given.replace), sep="\n")
