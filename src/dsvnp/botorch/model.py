@@ -10,6 +10,7 @@ acquisition function would otherwise ask for the same points again.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,6 +47,8 @@ class NeuralProcessModel(Model, FantasizeMixin):
             networks need it.
         num_draws: functions of a posterior, K, for networks with z_G.
         num_local: draws of each z_* that a function is averaged over.
+        num_orders: orders of the columns that a prediction averages over; None is the scaling's own number, 4 for
+            "tables" and 1 elsewhere. Time grows with it.
         noise: variance of the observations' noise, for networks without z_G: a number (0 for a deterministic
             function), or None to take the least variance that the network predicts at an observed point.
         seed: of all draws.
@@ -60,11 +63,14 @@ class NeuralProcessModel(Model, FantasizeMixin):
         scaling: str = "plain",
         num_draws: int = 64,
         num_local: int = 16,
+        num_orders: int | None = None,
         noise: float | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
         chosen = lookup(scaling, SCALINGS, "scaling")
+        if num_orders is not None:
+            chosen = replace(chosen, orders=num_orders)
         if train_X.shape[-1] > chosen.max_dims > 0:
             raise ValueError(
                 f"the scaling {scaling!r} takes up to {chosen.max_dims} inputs, got {train_X.shape[-1]}; "

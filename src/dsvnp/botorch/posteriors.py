@@ -26,9 +26,11 @@ class DrawSampler(IndexSampler):
         self.register_buffer("base_samples", index)
 
 
-@GetSampler.register(FunctionPosterior)
 def _sampler_of_functions(
     posterior: FunctionPosterior, sample_shape: torch.Size, *, seed: int | None = None
 ) -> DrawSampler:
     """The sampler that BoTorch's acquisition functions take by default."""
     return DrawSampler(sample_shape=sample_shape, seed=seed)
+
+
+GetSampler.register(FunctionPosterior)(_sampler_of_functions)

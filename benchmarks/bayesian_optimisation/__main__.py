@@ -1,0 +1,145 @@
+"""Bayesian optimisation with neural processes against BoTorch's SingleTaskGP and random search.
+
+    python -m benchmarks.bayesian_optimisation                         all that is missing, then table and figure
+    python -m benchmarks.bayesian_optimisation --methods tables both --again      these methods once more (new weights)
+    python -m benchmarks.bayesian_optimisation --summary               table and figure only
+
+A unit is one run of one method on one function; each is written at once, and a later call adds the missing ones.
+Single functions get 5 + 25 evaluations, functions of a family 5 + 10; all methods of a seed share the first 5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from tempfile import gettempdir
+from typing import Any
+
+import torch
+
+from benchmarks.bayesian_optimisation.family import FamilySettings, learn
+from benchmarks.bayesian_optimisation.methods import (
+    SHARES,
+    GaussianProcess,
+    Method,
+    Pretrained,
+    Related,
+    Search,
+    random,
+)
+from benchmarks.bayesian_optimisation.problems import FAMILIES, SINGLE, first_points, problem
+from benchmarks.bayesian_optimisation.summary import summarise
+
+FOLDER = Path(__file__).parents[2] / "results" / "bayesian-optimisation"
+FIRST, SINGLE_TOTAL, FAMILY_TOTAL = 5, 30, 15
+CURVES_DIMS = 3  # most inputs of the network for curves
+ON_SINGLE = ("random", "gp", "tables", "both")  # "curves" where its weights are
+ON_FAMILIES = ("random", "gp", "related")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--problems", nargs="*", default=[*FAMILIES, *SINGLE])
+    parser.add_argument("--methods", nargs="*", help="all by default; curves joins where asked for")
+    parser.add_argument("--network", default="tables", help="the pretrained network of the method both")
+    parser.add_argument("--weights", type=Path, help="folder of pretrained weights in place of the package's")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--again", action="store_true", help="drop the results of these methods first")
+    parser.add_argument("--summary", action="store_true", help="only table and figure")
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    if not args.summary:
+        run(args)
+    summarise(load(args.out), args.out)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure what is missing, seed by seed."""
+    search, family = Search(), FamilySettings()
+    rows = load(args.out)
+    if args.again:
+        rows = [
+            row for row in rows if row["method"] not in args.methods or row["problem"] not in args.problems
+        ]
+        save(rows, args.out)
+    done = {(row["problem"], row["method"], row["seed"]) for row in rows}
+    settings = {"first": FIRST, "single": SINGLE_TOTAL, "family": FAMILY_TOTAL, "search": asdict(search)}
+    settings |= {"related": family.to_dict(), "network": args.network}
+    (args.out / "settings.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+    for name, method, seed in units(args):
+        if (name, method, seed) in done:
+            continue
+        start = time.process_time()
+        SHARES.clear()
+        regret = optimise(name, make(method, name, args, search, family), seed)
+        row = {"problem": name, "method": method, "seed": seed, "regret": regret}
+        row |= {"network_share": round(fmean(SHARES), 3)} if SHARES else {}
+        rows.append(row | {"cpu_seconds": round(time.process_time() - start, 2)})
+        save(rows, args.out)
+        print(name, method, seed, f"{regret[-1]:.4g}", rows[-1]["cpu_seconds"], flush=True)
+
+
+def units(args: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+    for name in args.problems:
+        for method in args.methods or (ON_FAMILIES if name in FAMILIES else ON_SINGLE):
+            for seed in range(args.seeds):
+                if method in (ON_FAMILIES if name in FAMILIES else (*ON_SINGLE, "curves")):
+                    yield name, method, seed
+
+
+_MADE: dict[tuple[str, str], Method] = {}
+
+
+def make(
+    method: str, name: str, args: argparse.Namespace, search: Search, settings: FamilySettings
+) -> Method:
+    """The method for a problem; a network of related functions is trained once, in the CPU time of its first run."""
+    if method == "related" and (method, name) not in _MADE:
+        folder = Path(gettempdir()) / "dsvnp-bayesian-optimisation" / name
+        _MADE[method, name] = Related(learn(FAMILIES[name], settings, folder), search)
+    if (method, name) in _MADE:
+        return _MADE[method, name]
+    both = Pretrained(args.network, search, with_gp=True, folder=args.weights)
+    network = Pretrained(method, search, folder=args.weights)
+    return {"random": random, "gp": GaussianProcess(search), "both": both}.get(method, network)
+
+
+def optimise(name: str, method: Method, seed: int) -> list[float]:
+    """Simple regret after each evaluation."""
+    function = problem(name, seed)
+    total = SINGLE_TOTAL if name in SINGLE else FAMILY_TOTAL
+    x = first_points(function.dim, seed, FIRST)
+    y = function(x)
+    torch.manual_seed(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # BoTorch's advice on scaling and on ascents that end early
+        while len(x) < total:
+            new = method(x, y)
+            x, y = torch.cat([x, new]), torch.cat([y, function(new)])
+    return (function.best - y.flatten().cummax(0).values).clamp(min=0).tolist()
+
+
+def load(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "rows.jsonl"
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    )
+
+
+def save(rows: list[dict[str, Any]], folder: Path) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "rows.jsonl").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
