@@ -35,11 +35,11 @@ from benchmarks.bayesian_optimisation.methods import (
 )
 from benchmarks.bayesian_optimisation.problems import FAMILIES, SINGLE, first_points, problem
 from benchmarks.bayesian_optimisation.summary import summarise
+from dsvnp.pretrained.loading import SHIPPED
 
 FOLDER = Path(__file__).parents[2] / "results" / "bayesian-optimisation"
 FIRST, SINGLE_TOTAL, FAMILY_TOTAL = 5, 30, 15
-CURVES_DIMS = 3  # most inputs of the network for curves
-ON_SINGLE = ("random", "gp", "tables", "both")  # "curves" where its weights are
+NETWORKS = {"tables": 32, "curves": 3, "landscapes": 10}  # most inputs of each pretrained network
 ON_FAMILIES = ("random", "gp", "related")
 
 
@@ -48,7 +48,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--problems", nargs="*", default=[*FAMILIES, *SINGLE])
-    parser.add_argument("--methods", nargs="*", help="all by default; curves joins where asked for")
+    parser.add_argument("--methods", nargs="*", help="random, gp, related, a network, both; all by default")
     parser.add_argument("--network", default="tables", help="the pretrained network of the method both")
     parser.add_argument("--weights", type=Path, help="folder of pretrained weights in place of the package's")
     parser.add_argument("--seeds", type=int, default=20)
@@ -68,9 +68,7 @@ def run(args: argparse.Namespace) -> None:
     search, family = Search(), FamilySettings()
     rows = load(args.out)
     if args.again:
-        rows = [
-            row for row in rows if row["method"] not in args.methods or row["problem"] not in args.problems
-        ]
+        rows = [row for row in rows if not _asked(row, args)]
         save(rows, args.out)
     done = {(row["problem"], row["method"], row["seed"]) for row in rows}
     settings = {"first": FIRST, "single": SINGLE_TOTAL, "family": FAMILY_TOTAL, "search": asdict(search)}
@@ -90,11 +88,18 @@ def run(args: argparse.Namespace) -> None:
 
 
 def units(args: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+    """All runs that were asked for and that there are weights for."""
     for name in args.problems:
-        for method in args.methods or (ON_FAMILIES if name in FAMILIES else ON_SINGLE):
-            for seed in range(args.seeds):
-                if method in (ON_FAMILIES if name in FAMILIES else (*ON_SINGLE, "curves")):
-                    yield name, method, seed
+        own = ON_FAMILIES if name in FAMILIES else ("random", "gp", *networks(name, args.weights), "both")
+        for seed in range(args.seeds):
+            yield from ((name, method, seed) for method in own if method in (args.methods or own))
+
+
+def networks(name: str, folder: Path | None) -> list[str]:
+    """Pretrained networks that are there and read as many inputs as a function has."""
+    there = SHIPPED if folder is None else folder
+    dim = problem(name, 0).dim
+    return [each for each, most in NETWORKS.items() if dim <= most and (there / f"{each}.json").is_file()]
 
 
 _MADE: dict[tuple[str, str], Method] = {}
@@ -127,6 +132,10 @@ def optimise(name: str, method: Method, seed: int) -> list[float]:
             new = method(x, y)
             x, y = torch.cat([x, new]), torch.cat([y, function(new)])
     return (function.best - y.flatten().cummax(0).values).clamp(min=0).tolist()
+
+
+def _asked(row: dict[str, Any], args: argparse.Namespace) -> bool:
+    return row["problem"] in args.problems and row["method"] in (args.methods or [row["method"]])
 
 
 def load(folder: Path) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ class Search:
 
     raw_samples: int = 128
     num_restarts: int = 2
-    max_steps: int = 30
+    max_steps: int = 20
     num_samples: int = 128
 
 

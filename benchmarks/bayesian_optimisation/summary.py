@@ -30,6 +30,7 @@ NAMES = {
     "gp": ("SingleTaskGP", COLOURS["gp"]),
     "tables": ("pretrained tables", COLOURS["tabtnp"]),
     "curves": ("pretrained curves", COLOURS["dsvnp"]),
+    "landscapes": ("pretrained landscapes", COLOURS["np"]),
     "both": ("pretrained + GP", COLOURS["attnnp"]),
     "related": ("TNP, 20 related functions seen", COLOURS["dsvtnp"]),
 }

@@ -43,8 +43,8 @@ class NeuralProcessModel(Model, FantasizeMixin):
         network: a trained network for numbers. One with a single output serves any number of outputs, each by itself.
         train_X: observed inputs, [..., n, d], in the units that `scaling` expects.
         train_Y: observed outputs, [..., n, m], to be maximised as BoTorch does.
-        scaling: "plain" leaves inputs and outputs as they are; "tables" and "curves" scale them as the pretrained
-            networks need it.
+        scaling: "plain" leaves inputs and outputs as they are; "tables", "curves" and "landscapes" scale them as the
+            pretrained networks need it, the last one from inputs of the unit cube.
         num_draws: functions of a posterior, K, for networks with z_G.
         num_local: draws of each z_* that a function is averaged over.
         num_orders: orders of the columns that a prediction averages over; None is the scaling's own number, 4 for
@@ -95,8 +95,8 @@ class NeuralProcessModel(Model, FantasizeMixin):
         """Make the model from a network that ships with the package.
 
         Args:
-            name: "tables" (up to 32 inputs) or "curves" (up to 3).
-            train_X: observed inputs, in any units.
+            name: "tables" (up to 32 inputs), "curves" (up to 3), or "landscapes" (up to 10, of the unit cube).
+            train_X: observed inputs, in any units except for "landscapes".
             train_Y: observed outputs.
             folder: where the weights lie, if not in the package.
             settings: further arguments of the class.
@@ -192,6 +192,7 @@ class NeuralProcessModel(Model, FantasizeMixin):
             raise ValueError(f"expected one output row per input row, got X {x.shape} and Y {y.shape}")
         self.train_inputs, self.train_targets = (x,), y
         self._read: Context | None = None
+        self._least: Tensor | None = None
 
     def _rows(self, value: Tensor) -> Tensor:
         """The batch of contexts, or of their outputs, as rows, [R, n, ·]."""
@@ -262,8 +263,9 @@ class NeuralProcessModel(Model, FantasizeMixin):
             return self._noise
         if not context.x.shape[1]:
             return 0.0
-        least = self._reader.ask(context, context.x).variance.amin(-2, keepdim=True)  # [R', 1, m']
-        return self._back(least.expand(-1, self._targets(X).shape[1], -1), X)
+        if self._least is None:
+            self._least = self._reader.ask(context, context.x).variance.amin(-2, keepdim=True)  # [R', 1, m']
+        return self._back(self._least.expand(-1, self._targets(X).shape[1], -1), X)
 
     def _correlations(self, X: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         """Correlations of the q points, [..., m, q, q]: each element of the batch is a context of its own."""

@@ -1,8 +1,9 @@
 """A network's answers in the user's units: contexts are read once, targets are asked for with gradients.
 
-    plain    inputs and outputs as the network was trained on them
-    tables   scaled by the context, with codes, in several orders of the columns (`dsvnp.pretrained.tables`)
-    curves   scaled by the context, padded to three inputs, with codes (`dsvnp.pretrained.curves`)
+    plain        inputs and outputs as the network was trained on them
+    tables       scaled by the context, with codes, in several orders of the columns (`dsvnp.pretrained.tables`)
+    landscapes   inputs of the unit cube, outputs scaled by the context
+    curves       scaled by the context, padded to three inputs, with codes (`dsvnp.pretrained.curves`)
 
 Axes: R contexts (rows), N points each, T targets, d inputs, m outputs, V orders of the columns, K draws.
 """
@@ -19,7 +20,7 @@ from torch import Tensor
 from dsvnp.models.base import NeuralProcess, draw_noise
 from dsvnp.predictive import GaussianPredictive, concatenate
 from dsvnp.sources.priors.curves import CLIP_INPUT
-from dsvnp.sources.priors.scaling import output_scale, standardise
+from dsvnp.sources.priors.scaling import OBSERVED, output_scale, standardise
 from dsvnp.sources.priors.spectra import DIMENSIONS
 from dsvnp.task import Task
 
@@ -43,6 +44,11 @@ def _coded(x: Tensor, points: Tensor, clip: float = 4.0, columns: int = 0) -> Te
     return standardise(padded, used, seen, torch.ones_like(seen), clip)
 
 
+def _in_the_cube(x: Tensor, points: Tensor) -> Tensor:
+    """Inputs of the unit cube in [−1, 1], with the code of an input that is there."""
+    return torch.cat([2 * points - 1, torch.full_like(points, OBSERVED)], dim=-1)
+
+
 @dataclass(frozen=True)
 class Scaling:
     """How points of a user become inputs and outputs of a network.
@@ -63,6 +69,7 @@ class Scaling:
 SCALINGS = {
     "plain": Scaling(),
     "tables": Scaling(_coded, scales_y=True, orders=4, max_dims=32),
+    "landscapes": Scaling(_in_the_cube, scales_y=True, max_dims=10),
     "curves": Scaling(
         lambda x, points: _coded(x, points, CLIP_INPUT, DIMENSIONS), scales_y=True, max_dims=DIMENSIONS
     ),
