@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from tempfile import gettempdir
@@ -23,15 +24,15 @@ from typing import Any
 
 import torch
 
-from benchmarks.bayesian_optimisation.family import FamilySettings, learn
+from benchmarks.bayesian_optimisation.family import Family, FamilySettings, learn
 from benchmarks.bayesian_optimisation.methods import (
     SHARES,
     GaussianProcess,
     Method,
-    Pretrained,
-    Related,
     Search,
+    pretrained,
     random,
+    related,
 )
 from benchmarks.bayesian_optimisation.problems import FAMILIES, SINGLE, first_points, problem
 from benchmarks.bayesian_optimisation.summary import summarise
@@ -40,7 +41,7 @@ from dsvnp.pretrained.loading import SHIPPED
 FOLDER = Path(__file__).parents[2] / "results" / "bayesian-optimisation"
 FIRST, SINGLE_TOTAL, FAMILY_TOTAL = 5, 30, 15
 NETWORKS = {"tables": 32, "curves": 3, "landscapes": 10}  # most inputs of each pretrained network
-ON_FAMILIES = ("random", "gp", "related")
+ON_FAMILIES = ("random", "gp", "related", "both")
 
 
 def main() -> None:
@@ -65,21 +66,21 @@ def main() -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Measure what is missing, seed by seed."""
-    search, family = Search(), FamilySettings()
+    search, learning = Search(), FamilySettings()
     rows = load(args.out)
     if args.again:
         rows = [row for row in rows if not _asked(row, args)]
         save(rows, args.out)
     done = {(row["problem"], row["method"], row["seed"]) for row in rows}
     settings = {"first": FIRST, "single": SINGLE_TOTAL, "family": FAMILY_TOTAL, "search": asdict(search)}
-    settings |= {"related": family.to_dict(), "network": args.network}
+    settings |= {"related": learning.to_dict(), "network": args.network}
     (args.out / "settings.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
     for name, method, seed in units(args):
         if (name, method, seed) in done:
             continue
         start = time.process_time()
         SHARES.clear()
-        regret = optimise(name, make(method, name, args, search, family), seed)
+        regret = optimise(name, make(method, name, args, search, learning), seed)
         row = {"problem": name, "method": method, "seed": seed, "regret": regret}
         row |= {"network_share": round(fmean(SHARES), 3)} if SHARES else {}
         rows.append(row | {"cpu_seconds": round(time.process_time() - start, 2)})
@@ -102,21 +103,22 @@ def networks(name: str, folder: Path | None) -> list[str]:
     return [each for each, most in NETWORKS.items() if dim <= most and (there / f"{each}.json").is_file()]
 
 
-_MADE: dict[tuple[str, str], Method] = {}
+@lru_cache
+def family(name: str, settings: FamilySettings) -> Family:
+    """The network of a family, trained once, in the CPU time of the first run that asks for it."""
+    return learn(FAMILIES[name], settings, Path(gettempdir()) / "dsvnp-bayesian-optimisation" / name)
 
 
 def make(
     method: str, name: str, args: argparse.Namespace, search: Search, settings: FamilySettings
 ) -> Method:
-    """The method for a problem; a network of related functions is trained once, in the CPU time of its first run."""
-    if method == "related" and (method, name) not in _MADE:
-        folder = Path(gettempdir()) / "dsvnp-bayesian-optimisation" / name
-        _MADE[method, name] = Related(learn(FAMILIES[name], settings, folder), search)
-    if (method, name) in _MADE:
-        return _MADE[method, name]
-    both = Pretrained(args.network, search, with_gp=True, folder=args.weights)
-    network = Pretrained(method, search, folder=args.weights)
-    return {"random": random, "gp": GaussianProcess(search), "both": both}.get(method, network)
+    """The method for a problem."""
+    if method in ("random", "gp"):
+        return random if method == "random" else GaussianProcess(search)
+    if name in FAMILIES:
+        return related(family(name, settings), search, with_gp=method == "both")
+    network = args.network if method == "both" else method
+    return pretrained(network, search, with_gp=method == "both", folder=args.weights)
 
 
 def optimise(name: str, method: Method, seed: int) -> list[float]:

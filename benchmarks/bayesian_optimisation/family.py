@@ -24,6 +24,8 @@ from dsvnp.sources.base import TaskSource, Tensors
 from dsvnp.task import Task
 from dsvnp.training import Adam, Fleet, Schedule, Settings, train
 
+WIDTH = 4.0  # of the unit cube as the network reads it
+
 
 @dataclass(frozen=True)
 class FamilySettings:
@@ -52,19 +54,21 @@ class FamilySettings:
     max_context: int = 20
     shift: float = 0.04
     stretch: float = 0.1
-    steps: int = 1500
+    steps: int = 3000
     learning_rate: float = 1e-3
     model: str = "tnp"
-    arch: dict[str, Any] = field(
+    arch: dict[str, Any] = field(  # not compared, a dictionary has no hash
+        hash=False,
         default_factory=lambda: {
             "likelihood": "gaussian",
             "sigma_floor": 0.01,
             "sigma_form": "exp",
+            "embed_x": "fourier",
+            "num_waves": 4,
+            "dim_latx": 64,
             "decoder": (64,),
-            "transformer": Transformer(
-                width=64, num_layers=4, num_heads=4, feedforward=128, embedder=(64, 64)
-            ),
-        }
+            "transformer": Transformer(width=64, num_layers=4, num_heads=4, feedforward=128, embedder=(64,)),
+        },
     )
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,6 +89,11 @@ def known_values(make: Callable[[int], Problem], settings: FamilySettings) -> tu
         points.append(x)
         values.append(problem(x)[:, 0])
     return torch.stack(points), torch.stack(values)
+
+
+def inputs(x: Tensor) -> Tensor:
+    """Inputs of the unit cube as the network reads them, from −2 to 2, which its waves are made for."""
+    return WIDTH * (x - 0.5)
 
 
 class SeenFunctions(TaskSource):
@@ -112,7 +121,9 @@ class SeenFunctions(TaskSource):
         batch, dims = self.settings.batch_size, self.x.shape[-1]
         return {
             "function": (batch,),
+            "near": (batch, 1),
             "order": (batch, self.x.shape[1]),
+            "shuffle": (batch, self.settings.task_points),
             "context": (batch,),
             "move": (2, batch, 1, dims),
         }
@@ -121,10 +132,14 @@ class SeenFunctions(TaskSource):
         """Random points of random functions."""
         settings = self.settings
         function = (uniforms["function"] * len(tensors["x"])).long()
-        chosen = uniforms["order"].argsort(-1)[:, : settings.task_points, None]  # [B, T, 1]
+        # Between few and most points are near the best: late in an optimisation nearly all of them are.
+        near = torch.arange(self.x.shape[1]) >= self.x.shape[1] // 2
+        order = uniforms["order"] + (1.4 * uniforms["near"] - 0.7) * near
+        chosen = order.argsort(-1)[:, : settings.task_points, None]  # [B, T, 1]
+        chosen = chosen.take_along_dim(uniforms["shuffle"].argsort(-1).unsqueeze(-1), 1)
         x, y = (tensors[name][function].take_along_dim(chosen, 1) for name in ("x", "y"))
         shift, stretch = torch.special.ndtri(uniforms["move"].clamp(1e-4, 1 - 1e-4))
-        x = 0.5 + (x - 0.5) * torch.exp(settings.stretch * stretch) + settings.shift * shift
+        x = x * torch.exp(settings.stretch * stretch) + WIDTH * settings.shift * shift
         size = 1 + (uniforms["context"] * settings.max_context).long()
         return Task.from_points(x, y, torch.arange(settings.task_points) < size.unsqueeze(1))
 
@@ -148,6 +163,6 @@ def learn(make: Callable[[int], Problem], settings: FamilySettings, folder: Path
         schedule=Schedule("cosine", warmup=100),
         checkpoint_every=500,
     )
-    source = SeenFunctions(x, warp(y), settings)
+    source = SeenFunctions(inputs(x), warp(y), settings)
     fleet = Fleet(lambda: make_model(settings.model, arch), source, seeds=[0], settings=how)
     return Family(train(fleet, folder).replica(0), warp)

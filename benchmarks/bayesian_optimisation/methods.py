@@ -1,8 +1,8 @@
-"""How the next point is chosen: at random, by a Gaussian process, by a neural process, or by both.
+"""How the next point is chosen: at random, by a Gaussian process, by a neural process, or by the last two together.
 
-All surrogates use BoTorch's qLogExpectedImprovement. BoTorch's `optimize_acqf` maximises it, or, where a gradient of
-a large network takes too long, rounds of random points around the best so far. "Both" averages the expected improvement
-of two surrogates with weights by stacking: they make the outputs most likely, each given all others (leave-one-out).
+All surrogates use BoTorch's qLogExpectedImprovement. For a Gaussian process BoTorch's `optimize_acqf` maximises it; for
+networks, rounds of random points around the best so far, which take a tenth of the time. Two surrogates together
+average their expected improvements with weights by stacking: these make the outputs most likely, each given all others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.logei import qLogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
@@ -24,7 +23,7 @@ from botorch.sampling.get_sampler import get_sampler
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from benchmarks.bayesian_optimisation.family import Family
+from benchmarks.bayesian_optimisation.family import Family, inputs
 from benchmarks.bayesian_optimisation.problems import DOUBLE
 from benchmarks.bayesian_optimisation.warping import Warp
 from dsvnp.botorch import NeuralProcessModel
@@ -32,8 +31,8 @@ from dsvnp.models import NeuralProcess
 from dsvnp.pretrained.heads import for_numbers
 from dsvnp.pretrained.loading import load_pretrained
 
-SHARES: list[float] = []  # weights of the network in "both", one per step
 Method = Callable[[Tensor, Tensor], Tensor]  # x [n, dim] in the unit cube and y [n, 1] -> the next x [1, dim]
+SHARES: list[float] = []  # weights of the network next to a Gaussian process, one per step
 
 
 @dataclass(frozen=True)
@@ -64,66 +63,75 @@ class GaussianProcess:
     search: Search
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        return maximise(improvement(fitted(x, y), y, self.search), x.shape[-1], self.search)
+        dim, search = x.shape[-1], self.search
+        bounds = torch.stack([torch.zeros(dim, dtype=DOUBLE), torch.ones(dim, dtype=DOUBLE)])
+        sizes = {"num_restarts": search.num_restarts, "raw_samples": search.raw_samples}
+        options = {"maxiter": search.max_steps}
+        found, _ = optimize_acqf(improvement(fitted(x, y), y, search), bounds, q=1, options=options, **sizes)
+        return found
 
 
 @dataclass(frozen=True)
-class Pretrained:
-    """A network that ships with the package, on outputs that are warped by what was observed.
+class Network:
+    """A neural process, alone or with a Gaussian process on the same outputs.
 
     Attributes:
-        network: "tables" or "curves".
-        search: how its acquisition function is maximised.
-        with_gp: whether a Gaussian process on the same outputs has a say.
-        num_orders: orders of the inputs that a prediction averages over.
-        folder: of the weights; None is the package's.
+        make: makes the model of inputs and outputs as the network reads them.
+        warp: of the outputs.
+        search: how the acquisition function is maximised.
+        with_gp: whether a Gaussian process has a say.
+        inputs: from the unit cube to what the network reads.
     """
 
-    network: str
+    make: Callable[[Tensor, Tensor], NeuralProcessModel]
+    warp: Callable[[Tensor], Tensor]
     search: Search
     with_gp: bool = False
-    num_orders: int = 1
-    folder: Path | None = None
+    inputs: Callable[[Tensor], Tensor] = torch.clone
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        y = Warp.of(y.flatten(), share=0.1)(y)
-        model = self.model(x, y)
-        acquisition: AcquisitionFunction = improvement(model, y, self.search)
-        if self.with_gp:
-            gp = fitted(x, y)
-            weights = stacked(torch.stack([left_out_by_network(self.model, x, y), left_out_by_gp(gp)]))
-            SHARES.append(float(weights[0]))
-            acquisition = Average([acquisition, improvement(gp, y, self.search)], weights)
-        return by_rounds(acquisition, x, y, self.search)
+        y = self.warp(y)
+        own = improvement(self.make(self.inputs(x), y), y, self.search)
+        if not self.with_gp:
+            return by_rounds(lambda points: own(self.inputs(points)), x, y, self.search)
+        gp = fitted(x, y)
+        other = improvement(gp, y, self.search)
+        weights = stacked(
+            torch.stack([left_out_by_network(self.make, self.inputs(x), y), left_out_by_gp(gp)])
+        )
+        SHARES.append(float(weights[0]))
 
-    def model(self, x: Tensor, y: Tensor) -> NeuralProcessModel:
-        network, settings = shipped(self.network, self.folder), {"noise": 0.0, "num_orders": self.num_orders}
-        return NeuralProcessModel(network, x, y, scaling=self.network, seed=x.shape[-2], **settings)
+        def average(points: Tensor) -> Tensor:
+            values = torch.stack([own(self.inputs(points)), other(points)], dim=-1)
+            return (values + weights.log()).logsumexp(-1)
+
+        return by_rounds(average, x, y, self.search)
 
 
-@dataclass(frozen=True)
-class Related:
+def related(family: Family, search: Search, with_gp: bool = False) -> Network:
     """A network that has seen related functions."""
-
-    family: Family
-    search: Search
-
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        y = self.family.warp(y)
-        model = NeuralProcessModel(self.family.network, x, y)
-        return maximise(improvement(model, y, self.search), x.shape[-1], self.search)
+    return Network(
+        lambda x, y: NeuralProcessModel(family.network, x, y), family.warp, search, with_gp, inputs
+    )
 
 
-class Average(AcquisitionFunction):
-    """ln of the weighted mean of expected improvements; weights [number of them]."""
+def pretrained(network: str, search: Search, with_gp: bool = False, folder: Path | None = None) -> Network:
+    """A network that ships with the package, on outputs that are warped by what was observed."""
 
-    def __init__(self, parts: list[AcquisitionFunction], weights: Tensor) -> None:
-        super().__init__(model=parts[0].model)
-        self.parts, self.weights = torch.nn.ModuleList(parts), weights
+    def make(x: Tensor, y: Tensor) -> NeuralProcessModel:
+        settings = {"scaling": network, "noise": 0.0, "num_orders": 1, "seed": x.shape[-2]}
+        return NeuralProcessModel(shipped(network, folder), x, y, **settings)
 
-    def forward(self, X: Tensor) -> Tensor:
-        values = torch.stack([part(X) for part in self.parts], dim=-1)
-        return (values + self.weights.log()).logsumexp(-1)
+    return Network(make, lambda y: Warp.of(y.flatten(), share=0.1)(y), search, with_gp)
+
+
+@lru_cache
+def shipped(network: str, folder: Path | None) -> NeuralProcess:
+    model = load_pretrained(network, folder)
+    return for_numbers(model) if model.arch.likelihood == "number-or-class" else model
+
+
+# --- surrogates ---
 
 
 def fitted(x: Tensor, y: Tensor) -> SingleTaskGP:
@@ -133,14 +141,13 @@ def fitted(x: Tensor, y: Tensor) -> SingleTaskGP:
 
 
 def left_out_by_gp(model: SingleTaskGP) -> Tensor:
-    """ln p(y_i | all others), [n], in the units of the outputs before standardisation (Rasmussen & Williams, 5.12)."""
+    """ln p(y_i | all others), [n], in the units of y before it was standardised (Rasmussen & Williams, Eq. 5.12)."""
     with torch.no_grad():
         prior = model.likelihood(model.forward(model.train_inputs[0]))
         inverse = torch.linalg.inv(prior.covariance_matrix)
         variance = 1 / inverse.diagonal()
         error = (inverse @ (model.train_targets - prior.mean)) * variance
-        scale = model.outcome_transform.stdvs.squeeze()
-        return _log_normal(error, variance) - scale.log()
+        return _log_normal(error, variance) - model.outcome_transform.stdvs.squeeze().log()
 
 
 def left_out_by_network(make: Callable[[Tensor, Tensor], NeuralProcessModel], x: Tensor, y: Tensor) -> Tensor:
@@ -148,8 +155,12 @@ def left_out_by_network(make: Callable[[Tensor, Tensor], NeuralProcessModel], x:
     count = len(x)
     others = torch.arange(count).repeat(count, 1)[~torch.eye(count, dtype=torch.bool)].view(count, count - 1)
     with torch.no_grad():
-        posterior = make(x[others], y[others]).posterior(x.unsqueeze(1))
+        posterior = make(x[others], y[others]).posterior(x.unsqueeze(1), observation_noise=True)
         return _log_normal(y.unsqueeze(1) - posterior.mean, posterior.variance).flatten()
+
+
+def _log_normal(error: Tensor, variance: Tensor) -> Tensor:
+    return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
 
 
 def stacked(log_likelihood: Tensor, rounds: int = 100) -> Tensor:
@@ -160,8 +171,7 @@ def stacked(log_likelihood: Tensor, rounds: int = 100) -> Tensor:
     return weights
 
 
-def _log_normal(error: Tensor, variance: Tensor) -> Tensor:
-    return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
+# --- acquisition ---
 
 
 def improvement(model: Model, y: Tensor, search: Search) -> qLogExpectedImprovement:
@@ -170,33 +180,17 @@ def improvement(model: Model, y: Tensor, search: Search) -> qLogExpectedImprovem
     return qLogExpectedImprovement(model, best_f=float(y.max()), sampler=sampler)
 
 
-def maximise(acquisition: AcquisitionFunction, dim: int, search: Search) -> Tensor:
-    """The best point of the unit cube, [1, dim]."""
-    bounds = torch.stack([torch.zeros(dim, dtype=DOUBLE), torch.ones(dim, dtype=DOUBLE)])
-    found, _ = optimize_acqf(
-        acquisition,
-        bounds,
-        q=1,
-        num_restarts=search.num_restarts,
-        raw_samples=search.raw_samples,
-        options={"maxiter": search.max_steps},
-    )
-    return found
-
-
-def by_rounds(acquisition: AcquisitionFunction, x: Tensor, y: Tensor, search: Search) -> Tensor:
+def by_rounds(acquisition: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, search: Search) -> Tensor:
     """The best of random points, of points around the best observed ones, and of ever closer points around those."""
-    count, dim = search.raw_samples, x.shape[-1]
+    count, dim = 4 * search.raw_samples, x.shape[-1]
     centres = x[y.flatten().topk(min(4, len(x))).indices]
-    points = torch.cat([torch.rand(count, dim, dtype=DOUBLE), _around(centres, count // 2, 0.1)])
-    best = points[:1]
+    points = torch.cat([torch.rand(count // 2, dim, dtype=DOUBLE), _around(centres, count // 4, 0.1)])
     with torch.no_grad():
-        for width in (0.03, 0.01, 0.003):
+        for width in (0.03, 0.01, 0.003, 0.0):
             values = acquisition(points.unsqueeze(1))
             centres = points[values.topk(4).indices]
-            best = centres[:1]
-            points = torch.cat([centres, _around(centres, count // 4, width)])
-    return best
+            points = torch.cat([centres, _around(centres, count // 8, width)])
+    return centres[:1]
 
 
 def _around(centres: Tensor, count: int, width: float) -> Tensor:
@@ -204,9 +198,3 @@ def _around(centres: Tensor, count: int, width: float) -> Tensor:
     chosen = centres[torch.randint(len(centres), (count,))]
     moved = torch.rand_like(chosen) < max(0.5, 1 / chosen.shape[-1])
     return (chosen + width * torch.randn_like(chosen) * moved).clamp(0, 1)
-
-
-@lru_cache
-def shipped(network: str, folder: Path | None) -> NeuralProcess:
-    model = load_pretrained(network, folder)
-    return for_numbers(model) if model.arch.likelihood == "number-or-class" else model
