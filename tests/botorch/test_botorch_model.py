@@ -111,6 +111,18 @@ def test_conditioning_equals_a_longer_context_and_fantasies_have_their_own() -> 
         mean = dreamt.posterior(asked).mean
         alone = NeuralProcessModel(network, dreamt.train_inputs[0][1, 2], dreamt.train_targets[1, 2])
         torch.testing.assert_close(mean[1, 2], alone.posterior(asked[2]).mean)
+        single = model.fantasize(points(1, 1, 2), sampler)  # [3, 1] contexts serve any batch
+        torch.testing.assert_close(single.posterior(asked).mean[1, 2], single.posterior(asked[2]).mean[1, 0])
+
+
+def test_observations_have_gradients_and_a_context_may_be_empty() -> None:
+    known = Y.clone().requires_grad_()
+    for network in (exact_gp(), latent()):
+        model = NeuralProcessModel(network, X, known)
+        for _ in range(2):  # a graph that was kept would serve one backward pass only
+            (slope,) = torch.autograd.grad(model.posterior(points(3, 1, 2)).mean.sum(), known)
+            assert (slope != 0).all()
+        assert NeuralProcessModel(network, X[:0], Y[:0]).posterior(X).mean.isfinite().all()
 
 
 @pytest.mark.parametrize("make", [exact_gp, latent])

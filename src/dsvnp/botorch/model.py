@@ -143,6 +143,14 @@ class NeuralProcessModel(Model, FantasizeMixin):
             )
         shape = torch.broadcast_shapes(X.shape[:-2], self.batch_shape)
         X = X.expand(*shape, *X.shape[-2:])
+        own = shape[len(shape) - len(self.batch_shape) :]
+        if own != self.batch_shape:  # an axis of one context serves several elements of X
+            parts = (
+                part.expand(*own, *part.shape[-2:]) for part in (self.train_inputs[0], self.train_targets)
+            )
+            return self._conditioned(*parts).posterior(
+                X, output_indices, observation_noise, posterior_transform
+            )
         kind = self._functions if self._reader.has_functions else self._gaussian
         outputs = list(range(self.num_outputs)) if output_indices is None else output_indices
         made = kind(X, outputs, bool(observation_noise))
@@ -154,9 +162,7 @@ class NeuralProcessModel(Model, FantasizeMixin):
         x, y, x_new, y_new = (
             part.expand(*shape, *part.shape[-2:]) for part in (self.train_inputs[0], self.train_targets, X, Y)
         )
-        made = copy.copy(self)
-        made._condition(torch.cat([x, x_new], dim=-2), torch.cat([y, y_new], dim=-2))
-        return made
+        return self._conditioned(torch.cat([x, x_new], dim=-2), torch.cat([y, y_new], dim=-2))
 
     def draw_function(
         self,
@@ -194,9 +200,11 @@ class NeuralProcessModel(Model, FantasizeMixin):
         self._read: Context | None = None
         self._least: Tensor | None = None
 
-    def _rows(self, value: Tensor) -> Tensor:
-        """The batch of contexts, or of their outputs, as rows, [R, n, ·]."""
-        return value.reshape(-1, *value.shape[-2:])
+    def _conditioned(self, x: Tensor, y: Tensor) -> Self:
+        """The same network with another context."""
+        made = copy.copy(self)
+        made._condition(x, y)
+        return made
 
     def _split(self, y: Tensor) -> bool:
         """Whether outputs are tasks of their own, since the network has one output only."""
@@ -204,12 +212,15 @@ class NeuralProcessModel(Model, FantasizeMixin):
 
     def _context(self) -> Context:
         """What the network read of the contexts, [R', n, ·]; outputs are rows, too, where it has one output only."""
-        if self._read is None:
-            x, y = self._rows(self.train_inputs[0]), self._rows(self.train_targets)
-            if self._split(y):
-                x, y = x.repeat_interleave(self.num_outputs, dim=0), _as_rows(y)
-            self._read = self._reader.read(x, y)
-        return self._read
+        if self._read is not None:
+            return self._read
+        x, y = _rows(self.train_inputs[0]), _rows(self.train_targets)
+        if self._split(y):
+            x, y = x.repeat_interleave(self.num_outputs, dim=0), _as_rows(y)
+        read = self._reader.read(x, y)
+        if not (x.requires_grad or y.requires_grad):  # a graph serves one backward pass only
+            self._read = read
+        return read
 
     def _targets(self, X: Tensor) -> Tensor:
         """Inputs [..., q, d] as targets of the contexts' rows, [R', T, d]: what a batch adds are further targets."""
@@ -263,20 +274,27 @@ class NeuralProcessModel(Model, FantasizeMixin):
             return self._noise
         if not context.x.shape[1]:
             return 0.0
-        if self._least is None:
-            self._least = self._reader.ask(context, context.x).variance.amin(-2, keepdim=True)  # [R', 1, m']
-        return self._back(self._least.expand(-1, self._targets(X).shape[1], -1), X)
+        least = self._least
+        if least is None:
+            least = self._reader.ask(context, context.x).variance.amin(-2, keepdim=True)  # [R', 1, m']
+            self._least = least if context is self._read else None
+        return self._back(least.expand(-1, self._targets(X).shape[1], -1), X)
 
     def _correlations(self, X: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         """Correlations of the q points, [..., m, q, q]: each element of the batch is a context of its own."""
         batch = X.shape[:-2]
         parts = (self.train_inputs[0], self.train_targets, X, mean, deviation)
-        x, y, targets, centre, spread = (self._rows(part.expand(*batch, *part.shape[-2:])) for part in parts)
+        x, y, targets, centre, spread = (_rows(part.expand(*batch, *part.shape[-2:])) for part in parts)
         if self._split(y):
             x, targets = (part.repeat_interleave(self.num_outputs, dim=0) for part in (x, targets))
             y, centre, spread = (_as_rows(part) for part in (y, centre, spread))
         rho = correlations(self._reader, x, y, targets, centre, spread)  # [R', m', q, q]
         return rho.reshape(*batch, self.num_outputs, *rho.shape[-2:])
+
+
+def _rows(value: Tensor) -> Tensor:
+    """A batch of contexts, or of their outputs, as rows, [R, n, ·]."""
+    return value.reshape(value.shape[:-2].numel(), *value.shape[-2:])
 
 
 def _as_rows(y: Tensor) -> Tensor:

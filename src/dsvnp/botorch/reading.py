@@ -121,7 +121,8 @@ class Reader:
 
     def read(self, x: Tensor, y: Tensor) -> Context:
         """Read contexts x [R, N, d], y [R, N, m]."""
-        shift, scale = torch.zeros_like(y[:, :1]), torch.ones_like(y[:, :1])
+        size = (len(y), 1, y.shape[-1])
+        shift, scale = y.new_zeros(size), y.new_ones(size)
         if self.scaling.scales_y:
             parts = [output_scale(each, torch.ones_like(each, dtype=torch.bool)) for each in y.unbind(-1)]
             shift, scale = (torch.stack(part, dim=-1) for part in zip(*parts, strict=True))
