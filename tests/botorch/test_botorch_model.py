@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.models.transformer import Transformer
 from dsvnp.objectives import Draws
+from dsvnp.pretrained.curves import scaled_task
+from dsvnp.sources.priors import LandscapePrior, LandscapeSettings
 from dsvnp.task import Task
 
 with warnings.catch_warnings():  # linear_operator compiles with what torch calls deprecated
@@ -211,3 +214,27 @@ def test_wrong_input_is_refused() -> None:
         NeuralProcessModel(exact_gp(), points(4, 5), points(4, 1), scaling="curves")
     with pytest.raises(ValueError, match="one output row per input row"):
         NeuralProcessModel(exact_gp(), X, Y[:3])
+
+
+@pytest.mark.parametrize(("scaling", "dims"), [("curves", 2), ("landscapes", 3)])
+def test_scalings_read_points_as_the_networks_learned_them(scaling: str, dims: int) -> None:
+    torch.manual_seed(0)
+    small = Transformer(width=16, num_layers=2, num_heads=2, feedforward=16, embedder=(16,))
+    columns = {"curves": 3, "landscapes": 10}[scaling]
+    arch = Architecture(2 * columns, 1, decoder=(16,), transformer=small, cells=small, coded_x=True)
+    network = make_model({"curves": "tnp", "landscapes": "tabtnp"}[scaling], arch)
+    x, y, asked = points(9, dims), 50 + 4 * points(9, 1, seed=1), points(5, dims, seed=2)
+    if scaling == "curves":
+        scaled = scaled_task(x, y[:, 0], asked)
+        expected = scaled.back(network.predict(scaled.task)).mean[0]
+    else:  # what `LandscapePrior` makes of these points
+        cube = torch.nn.functional.pad(2 * torch.cat([x, asked]) - 1, (0, columns - dims))
+        values = torch.cat([y, torch.zeros_like(asked[:, :1])])
+        pool = {"x": cube[None], "y": values[None, :, 0], "used": (torch.arange(columns) < dims)[None]}
+        prior = LandscapePrior(
+            LandscapeSettings(batch_size=1, num_points=14, min_context=9, max_context=9, max_inputs=columns)
+        )
+        task = prior.batch(pool, {"context": torch.zeros(1)}, torch.tensor(0)).to(dtype=torch.float32)
+        expected = y.mean() + y.std(correction=0) * network.predict(task).mean[0, 9:]
+    found = NeuralProcessModel(network, x, y, scaling=scaling).posterior(asked.unsqueeze(1)).mean[:, 0]
+    torch.testing.assert_close(found, expected.double(), rtol=1e-5, atol=1e-4)
