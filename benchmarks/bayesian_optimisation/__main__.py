@@ -15,7 +15,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -41,6 +41,7 @@ from dsvnp.pretrained.loading import SHIPPED
 FOLDER = Path(__file__).parents[2] / "results" / "bayesian-optimisation"
 FIRST, SINGLE_TOTAL, FAMILY_TOTAL = 5, 30, 15
 NETWORKS = {"tables": 32, "curves": 3, "landscapes": 10}  # most inputs of each pretrained network
+PRETRAINED_POINTS = 144  # of a round: the pretrained networks are large
 ON_FAMILIES = ("random", "gp", "related", "both")
 
 
@@ -73,7 +74,11 @@ def run(args: argparse.Namespace) -> None:
         save(rows, args.out)
     done = {(row["problem"], row["method"], row["seed"]) for row in rows}
     settings = {"first": FIRST, "single": SINGLE_TOTAL, "family": FAMILY_TOTAL, "search": asdict(search)}
-    settings |= {"related": learning.to_dict(), "network": args.network}
+    settings |= {
+        "related": learning.to_dict(),
+        "network": args.network,
+        "pretrained_points": PRETRAINED_POINTS,
+    }
     (args.out / "settings.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
     for name, method, seed in units(args):
         if (name, method, seed) in done:
@@ -118,6 +123,7 @@ def make(
     if name in FAMILIES:
         return related(family(name, settings), search, with_gp=method == "both")
     network = args.network if method == "both" else method
+    search = replace(search, round_points=PRETRAINED_POINTS)
     return pretrained(network, search, with_gp=method == "both", folder=args.weights)
 
 

@@ -2,7 +2,8 @@
 
 All surrogates use BoTorch's qLogExpectedImprovement. For a Gaussian process BoTorch's `optimize_acqf` maximises it; for
 networks, rounds of random points around the best so far, which take a tenth of the time. Two surrogates together
-average their expected improvements with weights by stacking: these make the outputs most likely, each given all others.
+average their expected improvements with weights by stacking: these make the outputs of each fifth of the points most
+likely, given the others.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from dsvnp.pretrained.heads import for_numbers
 from dsvnp.pretrained.loading import load_pretrained
 
 Method = Callable[[Tensor, Tensor], Tensor]  # x [n, dim] in the unit cube and y [n, 1] -> the next x [1, dim]
+FOLDS = 5
 SHARES: list[float] = []  # weights of the network next to a Gaussian process, one per step
 
 
@@ -44,12 +46,14 @@ class Search:
         num_restarts: of these, from how many a gradient ascent starts.
         max_steps: of an ascent.
         num_samples: samples of the posterior.
+        round_points: points that it is first computed at where there is no ascent; fewer in later rounds.
     """
 
     raw_samples: int = 128
     num_restarts: int = 2
     max_steps: int = 20
     num_samples: int = 128
+    round_points: int = 384
 
 
 def random(x: Tensor, y: Tensor) -> Tensor:
@@ -140,23 +144,38 @@ def fitted(x: Tensor, y: Tensor) -> SingleTaskGP:
     return model
 
 
+def folds(count: int) -> list[Tensor]:
+    """Five parts of the points, every fifth each; single points where there are no more than five."""
+    return [torch.arange(start, count, FOLDS) for start in range(min(FOLDS, count))]
+
+
 def left_out_by_gp(model: SingleTaskGP) -> Tensor:
-    """ln p(y_i | all others), [n], in the units of y before it was standardised (Rasmussen & Williams, Eq. 5.12)."""
+    """ln p(y_i | points of other folds), [n], with the kernel of all points, in the units of y.
+
+    With P = K⁻¹ the points of a fold have the covariance (P_ff)⁻¹ and the error (P_ff)⁻¹ (P y)_f given all others; for
+    single points that is Eq. 5.12 of Rasmussen & Williams.
+    """
     with torch.no_grad():
         prior = model.likelihood(model.forward(model.train_inputs[0]))
-        inverse = torch.linalg.inv(prior.covariance_matrix)
-        variance = 1 / inverse.diagonal()
-        error = (inverse @ (model.train_targets - prior.mean)) * variance
-        return _log_normal(error, variance) - model.outcome_transform.stdvs.squeeze().log()
+        precision = torch.linalg.inv(prior.covariance_matrix)
+        pull = precision @ (model.train_targets - prior.mean)
+        out = torch.empty_like(pull)
+        for fold in folds(len(pull)):
+            covariance = torch.linalg.inv(precision[fold][:, fold])
+            out[fold] = _log_normal(covariance @ pull[fold], covariance.diagonal())
+        return out - model.outcome_transform.stdvs.squeeze().log()
 
 
 def left_out_by_network(make: Callable[[Tensor, Tensor], NeuralProcessModel], x: Tensor, y: Tensor) -> Tensor:
-    """The same of a network: as many contexts as points, each without one."""
-    count = len(x)
-    others = torch.arange(count).repeat(count, 1)[~torch.eye(count, dtype=torch.bool)].view(count, count - 1)
+    """The same of a network, whose context is the other folds."""
+    out = torch.empty_like(y[:, 0])
     with torch.no_grad():
-        posterior = make(x[others], y[others]).posterior(x.unsqueeze(1), observation_noise=True)
-        return _log_normal(y.unsqueeze(1) - posterior.mean, posterior.variance).flatten()
+        for fold in folds(len(x)):
+            others = torch.ones(len(x), dtype=torch.bool).index_fill(0, fold, False)
+            model = make(x[others], y[others])
+            posterior = model.posterior(x[fold].unsqueeze(1), observation_noise=True)
+            out[fold] = _log_normal(y[fold] - posterior.mean[:, 0], posterior.variance[:, 0]).flatten()
+    return out
 
 
 def _log_normal(error: Tensor, variance: Tensor) -> Tensor:
@@ -182,14 +201,14 @@ def improvement(model: Model, y: Tensor, search: Search) -> qLogExpectedImprovem
 
 def by_rounds(acquisition: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, search: Search) -> Tensor:
     """The best of random points, of points around the best observed ones, and of ever closer points around those."""
-    count, dim = 4 * search.raw_samples, x.shape[-1]
+    count, dim = search.round_points, x.shape[-1]
     centres = x[y.flatten().topk(min(4, len(x))).indices]
-    points = torch.cat([torch.rand(count // 2, dim, dtype=DOUBLE), _around(centres, count // 4, 0.1)])
+    points = torch.cat([torch.rand(2 * count // 3, dim, dtype=DOUBLE), _around(centres, count // 3, 0.1)])
     with torch.no_grad():
         for width in (0.03, 0.01, 0.003, 0.0):
             values = acquisition(points.unsqueeze(1))
             centres = points[values.topk(4).indices]
-            points = torch.cat([centres, _around(centres, count // 8, width)])
+            points = torch.cat([centres, _around(centres, count // 6, width)])
     return centres[:1]
 
 

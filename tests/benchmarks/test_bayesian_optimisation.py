@@ -14,7 +14,7 @@ with warnings.catch_warnings():  # linear_operator compiles with what torch call
 
     from benchmarks.bayesian_optimisation.__main__ import main
     from benchmarks.bayesian_optimisation.family import FamilySettings, SeenFunctions, known_values
-    from benchmarks.bayesian_optimisation.methods import fitted, left_out_by_gp, stacked
+    from benchmarks.bayesian_optimisation.methods import fitted, folds, left_out_by_gp, stacked
     from benchmarks.bayesian_optimisation.problems import branins, first_points, hartmanns, problem
     from benchmarks.bayesian_optimisation.warping import Warp
 
@@ -30,21 +30,21 @@ def test_the_maximum_of_a_family_s_function_is_one(make):
     assert not torch.equal(make(4)(points), function(points))
 
 
-def test_leaving_out_equals_a_gaussian_process_without_that_point():
+def test_leaving_out_equals_a_gaussian_process_without_those_points():
     function = problem("branin", 0)
     x = first_points(2, 0, 8)
     y = function(x)
     model = fitted(x, y)
     found = left_out_by_gp(model)
     scale, shift = model.outcome_transform.stdvs, model.outcome_transform.means
-    for out in (0, 5):
-        keep = [i for i in range(8) if i != out]
+    for out in folds(8):
+        keep = [i for i in range(8) if i not in out.tolist()]
         other = SingleTaskGP(x[keep], y[keep])
         other.load_state_dict(model.state_dict())
         other.set_train_data(x[keep], ((y[keep] - shift) / scale).flatten(), strict=False)
-        left = other.eval().posterior(x[[out]], observation_noise=True)
-        expected = torch.distributions.Normal(left.mean, left.variance.sqrt()).log_prob(y[[out]])
-        torch.testing.assert_close(found[out], expected.squeeze(), rtol=1e-4, atol=1e-4)
+        left = other.eval().posterior(x[out].unsqueeze(1), observation_noise=True)
+        expected = torch.distributions.Normal(left.mean, left.variance.sqrt()).log_prob(y[out].unsqueeze(1))
+        torch.testing.assert_close(found[out], expected.flatten(), rtol=1e-4, atol=1e-4)
 
 
 def test_stacking_prefers_the_better_and_shares_between_those_that_complement_each_other():
