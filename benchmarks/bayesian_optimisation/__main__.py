@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 import warnings
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -42,7 +43,7 @@ FOLDER = Path(__file__).parents[2] / "results" / "bayesian-optimisation"
 FIRST, SINGLE_TOTAL, FAMILY_TOTAL = 5, 30, 15
 NETWORKS = {"tables": 32, "curves": 3, "landscapes": 10}  # most inputs of each pretrained network
 PRETRAINED_POINTS = 144  # of a round: the pretrained networks are large
-ON_FAMILIES = ("random", "gp", "related", "both")
+ON_FAMILIES = ("random", "gp", "related")
 
 
 def main() -> None:
@@ -111,7 +112,8 @@ def networks(name: str, folder: Path | None) -> list[str]:
 @lru_cache
 def family(name: str, settings: FamilySettings) -> Family:
     """The network of a family, trained once, in the CPU time of the first run that asks for it."""
-    return learn(FAMILIES[name], settings, Path(gettempdir()) / "dsvnp-bayesian-optimisation" / name)
+    of_settings = f"{name}-{zlib.crc32(repr(settings).encode()):08x}"
+    return learn(FAMILIES[name], settings, Path(gettempdir()) / "dsvnp-bayesian-optimisation" / of_settings)
 
 
 def make(
