@@ -45,7 +45,8 @@ def summarise(rows: Rows, folder: Path) -> None:
         ("Families, 15 evaluations", FAMILIES),
         ("Single functions, 30 evaluations", SINGLE),
     ):
-        text += [f"## {title}", "", *table(rows, problems), ""]
+        if lines := table(rows, problems):
+            text += [f"## {title}", "", *lines, ""]
     text += ["![Regret after each evaluation](regret.svg)", ""]
     (folder / "README.md").write_text("\n".join(text), encoding="utf-8")
     draw(rows, folder / "regret.svg")
@@ -65,7 +66,9 @@ def curves(rows: Rows, problem: str) -> dict[str, np.ndarray]:
 def table(rows: Rows, problems: Sequence[str]) -> list[str]:
     """Median regret per function, and mean rank and normalised regret over all functions and seeds."""
     found = {problem: of for problem in problems if (of := curves(rows, problem))}
-    methods = [m for m in NAMES if found and all(m in of for of in found.values())]
+    if not found:
+        return []
+    methods = [m for m in NAMES if all(m in of for of in found.values())]
     ranks: dict[str, list[float]] = {method: [] for method in methods}
     shares: dict[str, list[float]] = {method: [] for method in methods}
     for of in found.values():
