@@ -32,7 +32,7 @@ LAYERS = [
     {"intervals", "streaming", "estimation"},
     {"training"},
     {"plotting", "pretrained", "playground"},
-    {"tabular", "demo"},
+    {"tabular", "demo", "botorch"},
     {"paper"},
     {"cli", "__main__"},
 ]
