@@ -32,7 +32,7 @@ LAYERS = [
     {"streaming", "estimation"},
     {"training"},
     {"plotting", "pretrained", "playground"},
-    {"tabular", "demo"},
+    {"tabular", "demo", "demo_training"},
     {"paper"},
     {"cli", "__main__"},
 ]
