@@ -111,7 +111,9 @@ def plot_functions(
     return drawing.done()
 
 
-def plot_calibration(prediction: Any, y: Any, ax: Axes | None = None, *, colour: str = BLUE) -> Axes:
+def plot_calibration(
+    prediction: Any, y: Any, ax: Axes | None = None, *, colour: str = BLUE, label: str | None = None
+) -> Axes:
     """Draw the share of outputs inside central intervals of every level; of classes, accuracy against confidence.
 
     A calibrated prediction lies on the diagonal, with 95 % chance inside the grey band if outputs are independent.
@@ -121,16 +123,19 @@ def plot_calibration(prediction: Any, y: Any, ax: Axes | None = None, *, colour:
         y: those outputs; NaN where one is missing.
         ax: axes to draw on.
         colour: of the line.
+        label: of the line in a legend.
     """
     found = mixture_of(prediction)
     if isinstance(found, GaussianPredictive):
-        return draw_calibration(_pit(found, y), ax, colour)
+        return draw_calibration(_pit(found, y), ax, colour=colour, label=label)
     labels = _labels(prediction, y, found)
     probs = found.mean.reshape(-1, found.mean.shape[-1]).double()
-    return draw_calibration(torch.cat([probs, labels[:, None].to(probs)], 1), ax, colour)
+    return draw_calibration(torch.cat([probs, labels[:, None].to(probs)], 1), ax, colour=colour, label=label)
 
 
-def draw_calibration(calibration: Tensor, ax: Axes | None = None, colour: str = BLUE) -> Axes:
+def draw_calibration(
+    calibration: Tensor, ax: Axes | None = None, *, colour: str = BLUE, label: str | None = None
+) -> Axes:
     """Draw PITs [N] as coverage, or class probabilities with the label behind them [N, classes + 1] as reliability."""
     drawing, calibration = _Drawing(ax, square=True), calibration.cpu()
     drawing.ax.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
@@ -139,7 +144,7 @@ def draw_calibration(calibration: Tensor, ax: Axes | None = None, colour: str = 
         count = len(calibration)
         low, high = (each / count for each in binom.interval(CHANCE, count, levels.numpy()))
         drawing.band(levels.numpy(), low, high, INK, 0.12, "chance")
-        drawing.ax.plot(levels, pit_coverage(calibration, levels), color=colour, label="coverage")
+        drawing.ax.plot(levels, pit_coverage(calibration, levels), color=colour, label=label or "coverage")
         drawing.ax.set(xlabel="level of the interval", ylabel="share of outputs inside")
     else:
         found = reliability(calibration[:, :-1], calibration[:, -1].long(), num_bins=10)
@@ -147,7 +152,7 @@ def draw_calibration(calibration: Tensor, ax: Axes | None = None, colour: str = 
         at, sizes = found.confidence[filled].numpy(), found.num_points[filled].numpy()
         low, high = (each / sizes for each in binom.interval(CHANCE, sizes, np.minimum(at, 1.0)))
         drawing.ax.vlines(at, low, high, color=INK, alpha=0.2, linewidth=5, label="chance")
-        drawing.ax.plot(at, found.accuracy[filled], "o-", color=colour, markersize=3, label="accuracy")
+        drawing.ax.plot(at, found.accuracy[filled], "o-", color=colour, markersize=3, label=label or "accuracy")
         drawing.ax.set(xlabel="confidence", ylabel="accuracy")
     drawing.ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     return drawing.done()
@@ -241,7 +246,7 @@ def _interval(found: GaussianPredictive, coverage: float) -> Array:
 
 def _outputs(found: Predictive, y: Any) -> Tensor:
     """Numbers that were observed, in the shape of the mean, [B, T, outputs]."""
-    values = torch.as_tensor(np.asarray(y, dtype=float)).to(found.mean)
+    values = torch.tensor(np.asarray(y, dtype=float)).to(found.mean)
     if values.numel() != found.mean.numel():
         raise ValueError(f"y must give one value per prediction, {found.mean.numel()}, got {values.numel()}")
     return values.reshape(found.mean.shape)
