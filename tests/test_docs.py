@@ -4,12 +4,16 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
+from functools import partial
 from html.parser import HTMLParser
+from http.server import ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from chromium import CHROMIUM, Browser
 from typer.main import get_command
 
 from dsvnp import MODELS
@@ -17,6 +21,7 @@ from dsvnp.cli import app
 from dsvnp.cli.paper import ALL, changes_of
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper.settings import make_experiment
+from dsvnp.playground.server import PageHandler, address
 from dsvnp.tabular.base import BaseNP
 
 ROOT = Path(__file__).parents[1]
@@ -135,3 +140,22 @@ def test_links_of_the_site_lead_to_pages_and_places(site):
             assert goal.is_file(), f"{page.relative_to(site)} leads to {link}"
             if place.fragment and goal in pages and "playground/page" not in goal.as_posix():
                 assert unquote(place.fragment) in pages[goal].places, f"{page.relative_to(site)}: {link}"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
+@pytest.mark.xdist_group("site")
+def test_the_front_page_shows_the_playground_on_a_desk_and_on_a_phone(site, tmp_path):
+    serving = partial(PageHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), serving) as server, Browser(tmp_path) as browser:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for page, width in (("", 1280), ("", 390), ("tutorials/a-new-model/", 390)):
+            browser.open(f"{address(server)}{page}", width)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            if not page:
+                frame = "document.querySelector('iframe.playground')"
+                browser.run(f"{frame}.scrollIntoView()")
+                browser.until(
+                    f"{frame}.contentDocument.querySelector('[data-bands-ms]')", "a network to answer"
+                )
+        assert browser.complaints == []
+        server.shutdown()

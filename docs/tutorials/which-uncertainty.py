@@ -56,8 +56,9 @@ plot_predictive(found, grid, known=(x, y), truth=truth, parts=True)
 #
 # ## Are the two parts right?
 #
-# The function came from a Gaussian process, for which both parts are known exactly: the posterior standard deviation
-# of the function, and the noise of 0.1. `epistemic` and `aleatoric` are variances; they add up to `variance`.
+# The function came from a Gaussian process. For whoever knows its kernel, which the network does not, both parts are
+# exact: the posterior standard deviation of the function, and the noise of 0.1. `epistemic` and `aleatoric` are
+# variances; they add up to `variance`.
 
 # %%
 kernel = RBF(0.5)

@@ -138,12 +138,13 @@ def draw_calibration(
 ) -> Axes:
     """Draw PITs [N] as coverage, or class probabilities with the label behind them [N, classes + 1] as reliability."""
     drawing, calibration = _Drawing(ax, square=True), calibration.cpu()
+    chance = "chance" if "chance" not in drawing.ax.get_legend_handles_labels()[1] else "_chance"  # once
     drawing.ax.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
     if calibration.ndim == 1:
         levels = torch.linspace(0.02, 0.98, 49, dtype=calibration.dtype)
         count = len(calibration)
         low, high = (each / count for each in binom.interval(CHANCE, count, levels.numpy()))
-        drawing.band(levels.numpy(), low, high, INK, 0.12, "chance")
+        drawing.band(levels.numpy(), low, high, INK, 0.12, chance)
         drawing.ax.plot(levels, pit_coverage(calibration, levels), color=colour, label=label or "coverage")
         drawing.ax.set(xlabel="level of the interval", ylabel="share of outputs inside")
     else:
@@ -151,7 +152,7 @@ def draw_calibration(
         filled = found.num_points > 0
         at, sizes = found.confidence[filled].numpy(), found.num_points[filled].numpy()
         low, high = (each / sizes for each in binom.interval(CHANCE, sizes, np.minimum(at, 1.0)))
-        drawing.ax.vlines(at, low, high, color=INK, alpha=0.2, linewidth=5, label="chance")
+        drawing.ax.vlines(at, low, high, color=INK, alpha=0.2, linewidth=5, label=chance)
         drawing.ax.plot(at, found.accuracy[filled], "o-", color=colour, markersize=3, label=label or "accuracy")
         drawing.ax.set(xlabel="confidence", ylabel="accuracy")
     drawing.ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
