@@ -153,7 +153,9 @@ def draw_calibration(
         at, sizes = found.confidence[filled].numpy(), found.num_points[filled].numpy()
         low, high = (each / sizes for each in binom.interval(CHANCE, sizes, np.minimum(at, 1.0)))
         drawing.ax.vlines(at, low, high, color=INK, alpha=0.2, linewidth=5, label=chance)
-        drawing.ax.plot(at, found.accuracy[filled], "o-", color=colour, markersize=3, label=label or "accuracy")
+        drawing.ax.plot(
+            at, found.accuracy[filled], "o-", color=colour, markersize=3, label=label or "accuracy"
+        )
         drawing.ax.set(xlabel="confidence", ylabel="accuracy")
     drawing.ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     return drawing.done()
