@@ -155,7 +155,7 @@ def test_the_front_page_shows_the_playground_on_a_desk_and_on_a_phone(site, tmp_
                 frame = "document.querySelector('iframe.playground')"
                 browser.run(f"{frame}.scrollIntoView()")
                 browser.until(
-                    f"{frame}.contentDocument.querySelector('[data-bands-ms]')", "a network to answer"
+                    f"!!{frame}.contentDocument.querySelector('[data-bands-ms]')", "a network to answer"
                 )
         assert browser.complaints == []
         server.shutdown()

@@ -98,7 +98,7 @@ def run_demo(out: Path, console: Console, device: str = "cpu", seed: int = 0) ->
         grid = figure.subplots(3, 4)
         shown = zip(EXAMPLES, grid.flat, strict=False)
         rows = [_show(example, ax, seed + number, device) for number, (example, ax) in enumerate(shown)]
-        rows.append(_show_patients(*grid[2, :2], device))
+        rows.append(_show_patients(grid[2, 0], grid[2, 1], device))
         for ax, data in zip(grid[2, 2:], (_irises(), _moons(seed)), strict=True):
             _show_classes(ax, *data, device)
         for label, ax in zip(("one function", "other functions", "tables"), grid[:, 0], strict=True):
@@ -191,7 +191,8 @@ def _show_classes(ax: Axes, title: str, x: Floats, y: NDArray[Any], device: str)
     across, up = (np.linspace(*ends, SIDE) for ends in zip(low, high, strict=True))
     asked = np.stack(np.meshgrid(across, up), -1).reshape(-1, 2)
     network = for_classes(_tables(device), len(np.unique(y)))
-    found = predict_classes(network, *map(torch.from_numpy, (x, y, asked)), USE)
+    known, labels, places = (torch.from_numpy(array) for array in (x, y, asked))
+    found = predict_classes(network, known, labels, places, USE)
     tints = np.array([to_rgb(colour) for colour in CLASS_COLOURS[: network.arch.dim_y]])
     share = found.mean[0].numpy()
     share = (share - 1 / share.shape[1]).clip(0)  # as pale as unsure
