@@ -40,6 +40,17 @@ def test_demo_trains_nothing_and_says_how_to_train(tmp_path):
     assert 80 <= int(inside) <= 100
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["models"], ["fit", "--help"]])
+def test_the_door_opens_without_what_computes(words):
+    script = (
+        "import sys\nfrom dsvnp.cli import app\n"
+        f"app({words}, standalone_mode=False)\n"
+        "print(sorted({'torch', 'numpy', 'sklearn', 'scipy', 'matplotlib'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_demo_with_training_prints_a_table_and_writes_the_figure(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--train", "--steps", "12", "--out", str(tmp_path / "new")])
     assert result.exit_code == 0, result.output

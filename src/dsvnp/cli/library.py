@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dsvnp.cli.options import Device
+from dsvnp.cli.options import Device, LogDir
 
 
 def models() -> None:
@@ -55,14 +55,16 @@ def demo(
         int | None, typer.Option(min=1, help="Training steps of each model, with --train.")
     ] = None,
     device: Device = "cpu",
+    log_dir: LogDir = None,
 ) -> None:
     """Draw what pretrained networks predict of unseen data, in seconds; with --train, train models in two minutes."""
     from rich.console import Console
 
     from dsvnp.devices import one_thread, pick_device
+    from dsvnp.training.hooks import tensorboard
 
     place = str(pick_device(device))
-    with one_thread():
+    with one_thread(), tensorboard(log_dir):
         if train or steps is not None:
             from dsvnp.demo_training import Demo, run_training
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsvnp.cli.options import Device
+from dsvnp.cli.options import Device, LogDir
 
 
 def pretrain(
@@ -21,6 +21,9 @@ def pretrain(
     steps: Annotated[
         int | None, typer.Option(min=1, help="Last step; the learning rate falls before it.")
     ] = None,
+    decay: Annotated[
+        int | None, typer.Option(min=0, help="Steps over which it falls; the recipe's by default.")
+    ] = None,
     device: Device = "auto",
     precision: Annotated[
         str, typer.Option(help="bf16, tf32 or float32; auto is bf16 on a GPU and float32 elsewhere.")
@@ -32,12 +35,15 @@ def pretrain(
     start: Annotated[
         Path | None, typer.Option(help="Folder with weights to begin from, without their optimiser.")
     ] = None,
+    log_dir: LogDir = None,
 ) -> None:
     """Train a network on synthetic functions; run again, it continues where it stopped.
 
     Without --steps the learning rate never falls: name the last step before the final sitting. Several GPUs share each
     batch under `torchrun --nproc-per-node N -m dsvnp pretrain …`.
     """
+    from dataclasses import replace
+
     from rich.console import Console
 
     from dsvnp.devices import pick_device
@@ -45,17 +51,20 @@ def pretrain(
     from dsvnp.pretrained.recipes import RECIPES
     from dsvnp.pretrained.training import MANY
     from dsvnp.pretrained.training import pretrain as run
+    from dsvnp.training.hooks import tensorboard
 
     if minutes is None and steps is None:
         raise ValueError("training needs an end: pass --minutes, --steps, or both")
     if tables is not None and what != "tables":
         raise ValueError(f"--tables scores a network for tables, got {what}; leave it out")
     recipe = lookup(what, RECIPES, "network to pretrain")()
+    recipe = recipe if decay is None else replace(recipe, decay=decay)
     where = pick_device(device)
     if precision == "auto":
         precision = "bf16" if where.type == "cuda" else "float32"
     folder = out or Path("runs") / f"pretrain-{what}"
-    fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables, start)
+    with tensorboard(log_dir):
+        fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables, start)
     if fleet.cluster.writes:
         typer.echo(f"{recipe.name}: step {fleet.num_steps_taken}, checkpoints in {folder / 'checkpoints'}")
 
