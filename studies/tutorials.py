@@ -108,7 +108,7 @@ def render_demo() -> None:
 
     with tempfile.TemporaryDirectory() as place:
         drawn = Image.open(run_demo(Path(place), Console())).convert("RGB")
-    small = drawn.quantize(2 * COLOURS, dither=Image.Dither.NONE)
+    small = drawn.quantize(4 * COLOURS, dither=Image.Dither.NONE)
     small.save(FOLDER.parent / "images" / "demo.png", optimize=True)
 
 

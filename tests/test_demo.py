@@ -11,18 +11,18 @@ X, ASKED = np.linspace(0, 10, 12), np.linspace(0, 10, 30)
 
 def test_the_network_for_curves_is_used_where_there_is_one(tmp_path, monkeypatch):
     layers = Transformer(8, 1, 2, 8, (8,), equivariant=True, rotary=20.0)
-    arch = Architecture(6, 1, likelihood="mixture", decoder=(8,), coded_x=True, transformer=layers)
+    arch = Architecture(
+        6, 1, likelihood="mixture", num_components=3, decoder=(8,), coded_x=True, transformer=layers
+    )
     save_pretrained(make_model("tnp", arch), Card("curves", [], 0, 0.0, "", 0, "", ""), tmp_path)
     monkeypatch.setattr("dsvnp.tabular.curves.SHIPPED", tmp_path)
-    found, functions = predict_function(X, np.sin(X), ASKED)
-    assert found.mean.shape == (1, 30, 1)
-    assert functions.shape == (10, 3)
+    found = predict_function(X, np.sin(X), ASKED)
+    assert found.shape == (1, arch.num_components, 1, 30, 1)
 
 
 def test_the_network_for_tables_predicts_a_function_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr("dsvnp.tabular.curves.SHIPPED", tmp_path)  # no network here
-    found, functions = predict_function(X, np.sin(X), X)
-    assert functions is None
+    found = predict_function(X, np.sin(X), X)
     assert np.abs(found.mean[0, :, 0].numpy() - np.sin(X)).mean() < 0.3
 
 

@@ -86,7 +86,7 @@ except WeightsError:
     print("this installation has no network for curves")
 else:
     curve = CurveRegressor().fit(date[known], values[known])
-    ax = curve.plot(X=date, n_functions=5)
+    ax = curve.plot(X=date)
     ax.plot(date, truth, "k--", linewidth=1)
     low, high = curve.predict_interval(date[gap])
     inside = np.mean((low <= values[gap]) & (values[gap] <= high))

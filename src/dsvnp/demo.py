@@ -21,7 +21,7 @@ from rich.table import Table
 from sklearn.datasets import load_diabetes, load_iris, make_moons
 
 from dsvnp.models import NeuralProcess
-from dsvnp.plotting import plot_calibration, plot_functions, plot_predictive
+from dsvnp.plotting import plot_calibration, plot_predictive
 from dsvnp.plotting.everyday import CLASS_COLOURS
 from dsvnp.plotting.style import INK, house_style, save
 from dsvnp.predictive import GaussianPredictive
@@ -117,16 +117,13 @@ def run_demo(out: Path, console: Console, device: str = "cpu", seed: int = 0) ->
     return path
 
 
-def predict_function(
-    x: Floats, y: Floats, asked: Floats, device: str = "cpu"
-) -> tuple[GaussianPredictive, Floats | None]:
-    """Predict a function of one input from its points; draw functions as well where the network is for curves."""
+def predict_function(x: Floats, y: Floats, asked: Floats, device: str = "cpu") -> GaussianPredictive:
+    """Predict a function of one input from its points."""
     try:
-        curve = CurveRegressor(device=device).fit(x, y)
-        return curve.predict_dist(asked), curve.sample_functions(asked[::3], 3, block=8)
+        return CurveRegressor(device=device).fit(x, y).predict_dist(asked)
     except WeightsError:
         tensors = (torch.from_numpy(x)[:, None], torch.from_numpy(y), torch.from_numpy(asked)[:, None])
-        return predict_numbers(for_numbers(_tables(device)), *tensors, TableUse(num_orders=1)), None
+        return predict_numbers(for_numbers(_tables(device)), *tensors, TableUse(num_orders=1))
 
 
 def _show(example: Example, ax: Axes, seed: int, device: str) -> tuple[str, int, float, float]:
@@ -135,11 +132,9 @@ def _show(example: Example, ax: Axes, seed: int, device: str) -> tuple[str, int,
     x, y = example.points(rng)
     asked = np.linspace(-1, 11, 240)
     started = time.perf_counter()
-    found, functions = predict_function(x, y, asked, device)
+    found = predict_function(x, y, asked, device)
     seconds = time.perf_counter() - started
     plot_predictive(found, asked, ax, known=(x, y), truth=example.function(asked), coverage=LEVEL)
-    if functions is not None:
-        plot_functions(functions, asked[::3], ax)
     ax.set(title=example.title, xticks=[], ylim=_limits(example.function(asked), y))
     low, high = found.quantile([(1 - LEVEL) / 2, (1 + LEVEL) / 2])[:, 0, :, 0].numpy()
     new = example.function(asked) + example.noise(asked) * rng.normal(size=len(asked))
