@@ -77,17 +77,10 @@ print(
 
 # %%
 from dsvnp import CurveRegressor
-from dsvnp.pretrained import read_card
-from dsvnp.pretrained.loading import WeightsError
 
-try:
-    read_card("curves")
-except WeightsError:
-    print("this installation has no network for curves")
-else:
-    curve = CurveRegressor().fit(date[known], values[known])
-    ax = curve.plot(X=date)
-    ax.plot(date, truth, "k--", linewidth=1)
-    low, high = curve.predict_interval(date[gap])
-    inside = np.mean((low <= values[gap]) & (values[gap] <= high))
-    print(f"90 % intervals hold {inside:.0%} of the hidden values in the gap")
+curve = CurveRegressor().fit(date[known], values[known])
+ax = curve.plot(X=date)
+ax.plot(date, truth, "k--", linewidth=1)
+low, high = curve.predict_interval(date[gap])
+inside = np.mean((low <= values[gap]) & (values[gap] <= high))
+print(f"90 % intervals hold {inside:.0%} of the hidden values in the gap")
