@@ -74,7 +74,7 @@ def all_recipes() -> dict[str, Recipe]:
     for name, dim in product(INFERRED, (2, 4, 8)):
         changed = local_recipes(Recipe().with_arch(dim_local=dim, **INFERRED[name]))
         recipes |= {f"local-{name}-{dim}{suffix}": recipe for suffix, recipe in changed.items()}
-    return {**recipes, "default": recipes["local-ladder-detach-4-npml"]}
+    return {**recipes, "default": recipes["local-free-4-anneal-npml"]}
 
 
 def plain_recipes() -> dict[str, Recipe]:
