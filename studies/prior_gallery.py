@@ -1,6 +1,7 @@
 """Draw a gallery of what the priors for pretraining draw, and measure how much of it can be learned.
 
-    python studies/prior_gallery.py FOLDER [--format svg] [--seed 0] [--tables 300]
+    python studies/prior_gallery.py FOLDER [--format svg] [--dpi 110] [--seed 0] [--tables 300]
+    python studies/prior_gallery.py docs/images --format webp --dpi 88      # what docs/gallery.md shows
 
 writes `prior_curves`, `prior_tables` and `prior_classes` to a folder. With `--tables N` it also draws N tables and
 prints how well nearest neighbours, a linear model and extremely randomised trees predict held-out rows: most tables
@@ -215,7 +216,8 @@ def main() -> None:
     """Write the pages, and print statistics if asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--format", default="png", choices=("png", "svg", "pdf"))
+    parser.add_argument("--format", default="png", choices=("png", "svg", "pdf", "webp"))
+    parser.add_argument("--dpi", type=int, default=110)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tables", type=int, default=0, help="tables to measure; 0 for none")
     options = parser.parse_args()
@@ -223,7 +225,9 @@ def main() -> None:
     for name, draw in (("curves", curves_page), ("tables", tables_page), ("classes", classes_page)):
         random = Random(torch.Generator().manual_seed(options.seed), CPU)
         figure = draw(random)
-        figure.savefig(options.folder / f"prior_{name}.{options.format}", dpi=110)
+        light = {"quality": 50, "method": 6} if options.format == "webp" else {}
+        path = options.folder / f"prior_{name}.{options.format}"
+        figure.savefig(path, dpi=options.dpi, pil_kwargs=light)
         plt.close(figure)
     if options.tables:
         warnings.filterwarnings("ignore", module="sklearn")

@@ -32,7 +32,7 @@ LAYERS = [
     {"intervals", "streaming", "estimation"},
     {"training"},
     {"plotting", "pretrained", "playground"},
-    {"tabular", "demo", "botorch"},
+    {"tabular", "demo", "demo_training", "botorch"},
     {"paper"},
     {"cli", "__main__"},
 ]

@@ -1,123 +1,214 @@
-"""The demo: four neural processes on the paper's curves (Sec. 4.1) in a few minutes on two cores."""
+"""The demo: what networks that ship with the package predict of data they have never seen, in seconds.
+
+Functions are predicted by the network for curves, or by the one for tables where the package has no other. Nothing is
+trained; `demo_training` trains four small models instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from sklearn.datasets import load_diabetes, load_iris, make_moons
 
-from dsvnp.metrics import point_nll, point_squared_error
-from dsvnp.models import Architecture, NeuralProcess, make_model
-from dsvnp.objectives import Objective
-from dsvnp.plotting.figures import Panel, functions_figure
-from dsvnp.plotting.style import Look, look_of
-from dsvnp.predictive import Predictive
-from dsvnp.sources.curves import Curves, curve_tasks, draw_curves
-from dsvnp.task import Task
-from dsvnp.training import Adam, Fleet, Reporter, Schedule, Settings, train
+from dsvnp.models import NeuralProcess
+from dsvnp.plotting import plot_calibration, plot_predictive
+from dsvnp.plotting.everyday import CLASS_COLOURS
+from dsvnp.plotting.style import INK, house_style, save
+from dsvnp.predictive import GaussianPredictive
+from dsvnp.pretrained import load_pretrained
+from dsvnp.pretrained.heads import for_classes, for_numbers
+from dsvnp.pretrained.loading import WeightsError
+from dsvnp.pretrained.tables import TableUse, predict_classes, predict_numbers
+from dsvnp.tabular.curves import CurveRegressor
 
-INTERVAL = (-2.0, 2.0)
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+LEVEL = 0.9
+KNOWN_PATIENTS = 300  # of 442
+SIDE = 40  # points of a map along each axis
+TRAIN_IT = "dsvnp demo --train"
+USE = TableUse(num_orders=2)
 
 
 @dataclass(frozen=True)
-class Demo:
-    """Settings of the demo."""
+class Example:
+    """A function that the demo shows.
 
-    models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")  # which models
-    num_steps: int = 5000  # training steps of each
-    batch_size: int = 8  # tasks of a step
-    num_points: int = 64  # points of a task
-    learning_rate: float = 3e-3  # its peak; it falls to zero along a cosine
-    width: int = 64  # of all layers
-    seed: int = 0  # of weights, data and noise
+    Attributes:
+        title: what it is.
+        function: E[y | x].
+        noise: standard deviation of y at x.
+        count: points that are known.
+        gap: an interval without known points.
+    """
 
-    def architecture(self) -> Architecture:
-        """A little wider than the paper's, which needs 800k steps to show what it can."""
-        return Architecture(
-            1, 1, encoder=(self.width, self.width), dim_lat=self.width, decoder=(self.width, self.width)
+    title: str
+    function: Callable[[Floats], Floats]
+    noise: Callable[[Floats], Floats]
+    count: int
+    gap: tuple[float, float] = (0.0, 0.0)
+
+    def points(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Draw known points in [0, 10], outside of the gap."""
+        x = rng.uniform(0, 10, 4 * self.count)
+        x = x[(x < self.gap[0]) | (x >= self.gap[1])][: self.count]
+        return x, self.function(x) + self.noise(x) * rng.normal(size=len(x))
+
+
+def quiet(x: Floats) -> Floats:
+    """Hardly any noise."""
+    return 0.02 + 0 * x
+
+
+def smooth(x: Floats) -> Floats:
+    """A smooth function."""
+    return np.sin(x) + np.sin(0.6 * x + 1)
+
+
+EXAMPLES = (
+    *(Example(f"{count} points", smooth, quiet, count) for count in (3, 6, 12, 24)),
+    Example("season and trend, a gap", lambda x: np.sin(4 * x) + 0.4 * x, lambda x: 0.15 + 0 * x, 90, (5, 7)),
+    Example("steps", lambda x: np.floor(x.clip(0, 9.9) / 2) % 3, lambda x: 0.1 + 0 * x, 80),
+    Example("noise that grows", lambda x: 0.3 * x, lambda x: 0.02 + 0.12 * x, 120),
+    Example("a burst", lambda x: 3 * np.exp(-4 * (x - 5) ** 2) - 0.2 * x, lambda x: 0.1 + 0 * x, 60),
+)
+
+
+def run_demo(out: Path, console: Console, device: str = "cpu", seed: int = 0) -> Path:
+    """Predict eight functions and three tables, print how long it took, and draw them."""
+    from matplotlib.figure import Figure
+
+    from dsvnp.plotting.figures import add_legend
+
+    started = time.perf_counter()
+    with house_style():
+        figure = Figure(figsize=(12, 7.6), layout="constrained")
+        grid = figure.subplots(3, 4)
+        shown = zip(EXAMPLES, grid.flat, strict=False)
+        rows = [_show(example, ax, seed + number, device) for number, (example, ax) in enumerate(shown)]
+        rows.append(_show_patients(grid[2, 0], grid[2, 1], device))
+        for ax, data in zip(grid[2, 2:], (_irises(), _moons(seed)), strict=True):
+            _show_classes(ax, *data, device)
+        for label, ax in zip(("one function", "other functions", "tables"), grid[:, 0], strict=True):
+            ax.set_ylabel(label, fontweight="bold")
+        add_legend(figure, 7)
+        figure.suptitle(
+            "Data that the networks have never seen, predicted without training", fontweight="bold"
         )
-
-    def settings(self) -> Settings:
-        """Adam with a warm-up and a cosine; KL_G rises for half of the time, KL_L counts from the start.
-
-        With the paper's β_local of 1000 DSVNP lags behind NP in a run as short as this.
-        """
-        return Settings(
-            self.num_steps,
-            self.learning_rate,
-            optimizer=Adam(clip_norm=1.0),
-            schedule=Schedule("cosine", warmup=min(100, self.num_steps // 10)),
-            objective=Objective(
-                beta_local=10.0,
-                anneal="linear",
-                anneal_steps=max(1, self.num_steps // 2),
-                anneal_local=False,
-            ),
-        )
-
-
-def run_demo(demo: Demo, out: Path, console: Console, device: str = "cpu") -> Path:
-    """Train the models, print their likelihoods on unseen curves, and draw what they predict."""
-    source = Curves(demo.batch_size, demo.num_points, min_context=3, max_context=demo.num_points // 2)
-    trained: dict[str, NeuralProcess] = {}
-    for name in demo.models:
-        fleet = Fleet(
-            partial(make_model, name, demo.architecture()), source, [demo.seed], demo.settings(), device
-        )
-        train(fleet, reporter=Reporter(f"{look_of(name).text:>6}", demo.num_steps, console=console))
-        trained[name] = fleet.replica(0)
-    console.print(_table(trained, demo.seed, device))
-    path = out / "demo.png"
-    functions_figure(_panels(trained, demo.seed, device), path)
-    console.print(f"The figure is in [bold]{path}[/bold]: dashed is the truth, the band is ±3σ.")
+        path = save(figure, out / "demo.png")
+    console.print(_report(rows))
+    seconds = time.perf_counter() - started
+    console.print(
+        f"All of it took {seconds:.1f} s, and nothing was trained. The figure is in [bold]{path}[/bold]."
+    )
+    console.print(f"To train four small models yourself, in about two minutes: [bold]{TRAIN_IT}[/bold]")
     return path
 
 
-def _table(models: dict[str, NeuralProcess], seed: int, device: str) -> Table:
-    """Average NLL and squared error on 200 unseen curves with 3 to 50 context points."""
-    generator = torch.Generator(device).manual_seed(seed + 1)
-    tasks = curve_tasks(200, 100, (3, 50), generator, INTERVAL)
-    table = Table(title="200 unseen curves, 3 to 50 context points of 100: lower is better")
-    for column in ("model", "NLL, all points (J)", "NLL, outside the context (P)", "MSE (P)"):
-        table.add_column(column, justify="left" if column == "model" else "right")
-    for name, model in models.items():
-        nll_j, nll_p, mse = _scores(model, tasks)
-        table.add_row(look_of(name).text, f"{nll_j:.3f}", f"{nll_p:.3f}", f"{mse:.4f}")
+def predict_function(x: Floats, y: Floats, asked: Floats, device: str = "cpu") -> GaussianPredictive:
+    """Predict a function of one input from its points."""
+    try:
+        return CurveRegressor(device=device).fit(x, y).predict_dist(asked)
+    except WeightsError:
+        tensors = (torch.from_numpy(x)[:, None], torch.from_numpy(y), torch.from_numpy(asked)[:, None])
+        return predict_numbers(for_numbers(_tables(device)), *tensors, TableUse(num_orders=1))
+
+
+def _show(example: Example, ax: Axes, seed: int, device: str) -> tuple[str, int, float, float]:
+    """Draw one function; return its title, its points, the share of new outputs inside intervals, and seconds."""
+    rng = np.random.default_rng(seed)
+    x, y = example.points(rng)
+    asked = np.linspace(-1, 11, 240)
+    started = time.perf_counter()
+    found = predict_function(x, y, asked, device)
+    seconds = time.perf_counter() - started
+    plot_predictive(found, asked, ax, known=(x, y), truth=example.function(asked), coverage=LEVEL)
+    ax.set(title=example.title, xticks=[], ylim=_limits(example.function(asked), y))
+    low, high = found.quantile([(1 - LEVEL) / 2, (1 + LEVEL) / 2])[:, 0, :, 0].numpy()
+    new = example.function(asked) + example.noise(asked) * rng.normal(size=len(asked))
+    inside = ((low <= new) & (new <= high))[(asked >= 0) & (asked <= 10)]  # where points may lie
+    return example.title, len(x), float(inside.mean()), seconds
+
+
+def _limits(*values: Floats) -> tuple[float, float]:
+    """A range of y that shows the function, however wide the intervals are."""
+    both = np.concatenate(values)
+    room = 0.6 * np.ptp(both)
+    return float(both.min() - room), float(both.max() + room)
+
+
+def _show_patients(left: Axes, right: Axes, device: str) -> tuple[str, int, float, float]:
+    """Draw the progression of diabetes in patients the network is asked about, and how calibrated that is."""
+    x, y = (torch.from_numpy(array) for array in load_diabetes(return_X_y=True))
+    known, asked = slice(0, KNOWN_PATIENTS), slice(KNOWN_PATIENTS, None)
+    started = time.perf_counter()
+    found = predict_numbers(for_numbers(_tables(device)), x[known], y[known], x[asked], USE)
+    seconds = time.perf_counter() - started
+    rank = found.mean[0, :, 0].argsort().argsort().numpy()
+    plot_predictive(found, rank, left, known=(rank, y[asked]), coverage=LEVEL)
+    left.set(title=f"diabetes: {len(rank)} patients from {KNOWN_PATIENTS} others", xticks=[])
+    plot_calibration(found, y[asked], right).set_title("the same patients: calibration")
+    low, high = found.quantile([(1 - LEVEL) / 2, (1 + LEVEL) / 2])[:, 0, :, 0]
+    inside = ((low <= y[asked]) & (y[asked] <= high)).double().mean()
+    return "diabetes, ten columns", KNOWN_PATIENTS, float(inside), seconds
+
+
+def _irises() -> tuple[str, Floats, NDArray[Any]]:
+    """Three kinds of iris by two of their measures."""
+    x, y = load_iris(return_X_y=True)
+    return "iris: three classes", x[::2, 2:], y[::2]
+
+
+def _moons(seed: int) -> tuple[str, Floats, NDArray[Any]]:
+    """Two half moons."""
+    x, y = make_moons(60, noise=0.15, random_state=seed)
+    return "two moons: 60 points", x, y
+
+
+def _show_classes(ax: Axes, title: str, x: Floats, y: NDArray[Any], device: str) -> None:
+    """Draw the probabilities of classes over two columns, mixed from the classes' colours, and the known rows."""
+    from matplotlib.colors import to_rgb
+
+    low, high = x.min(0), x.max(0)
+    low, high = low - 0.3 * (high - low), high + 0.3 * (high - low)
+    across, up = (np.linspace(*ends, SIDE) for ends in zip(low, high, strict=True))
+    asked = np.stack(np.meshgrid(across, up), -1).reshape(-1, 2)
+    network = for_classes(_tables(device), len(np.unique(y)))
+    known, labels, places = (torch.from_numpy(array) for array in (x, y, asked))
+    found = predict_classes(network, known, labels, places, USE)
+    tints = np.array([to_rgb(colour) for colour in CLASS_COLOURS[: network.arch.dim_y]])
+    share = found.mean[0].numpy()
+    share = (share - 1 / share.shape[1]).clip(0)  # as pale as unsure
+    picture = 1 - (share[..., None] * (1 - tints)).sum(1).reshape(SIDE, SIDE, 3)
+    ax.imshow(picture, origin="lower", extent=(low[0], high[0], low[1], high[1]), aspect="auto")
+    for label, tint in enumerate(tints):
+        ax.plot(*x[y == label].T, "o", color=tint, markersize=4, markeredgecolor=INK, markeredgewidth=0.5)
+    ax.set(title=title, xticks=[], yticks=[])
+
+
+def _report(rows: Sequence[tuple[str, int, float, float]]) -> Table:
+    """What each prediction was made from, how good it is, and how long it took."""
+    table = Table(title="No training: the points are an input of the network")
+    for column in ("data", "known points", f"new outputs inside {LEVEL:.0%} intervals", "seconds"):
+        table.add_column(column, justify="left" if column == "data" else "right")
+    for name, points, inside, seconds in rows:
+        table.add_row(name, str(points), f"{inside:.0%}", f"{seconds:.2f}")
     return table
 
 
-def _scores(model: NeuralProcess, tasks: Sequence[Task]) -> tuple[float, float, float]:
-    """NLL over all points and outside the context, and the squared error outside it."""
-    predictions = [(_predict(model, task), task) for task in tasks]
-    nll_j = torch.cat([point_nll(p, task, "J") for p, task in predictions]).mean()
-    nll_p = torch.cat([point_nll(p, task, "P") for p, task in predictions]).mean()
-    mse = torch.cat([point_squared_error(p, task, "P") for p, task in predictions]).mean()
-    return float(nll_j), float(nll_p), float(mse)
-
-
-def _predict(model: NeuralProcess, task: Task) -> Predictive:
-    """Predict with the same draws each time: the demo then prints the same numbers each time."""
-    return model.predict(task, generator=torch.Generator(task.x_target.device).manual_seed(0))
-
-
-def _panels(models: dict[str, NeuralProcess], seed: int, device: str) -> list[tuple[str, dict[Look, Panel]]]:
-    """Two unseen functions, one seen at few points and one at more."""
-    rows = []
-    for num_context in (5, 20):
-        generator = torch.Generator(device).manual_seed(seed + num_context)
-        grid = torch.linspace(*INTERVAL, 200, device=device)
-        places = INTERVAL[0] + (INTERVAL[1] - INTERVAL[0]) * torch.rand(
-            num_context, generator=generator, device=device
-        )
-        x = torch.cat([grid, places])[None, :, None]
-        y = draw_curves(x, generator)
-        task = Task.from_sets(x[:, 200:], y[:, 200:], x[:, :200])
-        shown = (grid, y[0, :200, 0], places, y[0, 200:, 0])
-        panels = {look_of(name): Panel.of(*shown, _predict(model, task)) for name, model in models.items()}
-        rows.append((f"{num_context} context points", panels))
-    return rows
+@cache
+def _tables(device: str) -> NeuralProcess:
+    """The network for tables, loaded once."""
+    return load_pretrained("tables").to(device)

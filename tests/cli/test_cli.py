@@ -1,6 +1,7 @@
 """The command line as a person types it."""
 
 import json
+import re
 import subprocess
 import sys
 from operator import attrgetter
@@ -28,6 +29,17 @@ def test_version():
     assert CliRunner().invoke(app, ["--version"]).output == f"dsvnp {dsvnp.__version__}\n"
 
 
+def test_demo_trains_nothing_and_says_how_to_train(tmp_path):
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "demo.png").read_bytes()[:8] == PNG
+    said = " ".join(result.output.split())
+    assert "nothing was trained" in said
+    assert "dsvnp demo --train" in said
+    (inside,) = re.findall(r"diabetes, ten columns │ +300 │ +(\d+)%", said)
+    assert 80 <= int(inside) <= 100
+
+
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["models"], ["fit", "--help"]])
 def test_the_door_opens_without_what_computes(words):
     script = (
@@ -39,8 +51,8 @@ def test_the_door_opens_without_what_computes(words):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
-    result = CliRunner().invoke(app, ["demo", "--steps", "12", "--out", str(tmp_path / "new")])
+def test_demo_with_training_prints_a_table_and_writes_the_figure(tmp_path):
+    result = CliRunner().invoke(app, ["demo", "--train", "--steps", "12", "--out", str(tmp_path / "new")])
     assert result.exit_code == 0, result.output
     figure = tmp_path / "new" / "demo.png"
     assert figure.read_bytes()[:8] == PNG

@@ -50,19 +50,29 @@ def _texts(node: ast.ClassDef) -> dict[str, str]:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),
-    steps: Annotated[int | None, typer.Option(min=1, help="Training steps of each model.")] = None,
+    train: Annotated[bool, typer.Option("--train", help="Train four small models instead.")] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Training steps of each model, with --train.")
+    ] = None,
     device: Device = "cpu",
     log_dir: LogDir = None,
 ) -> None:
-    """Train four neural processes on random curves and draw what they predict, in about two minutes."""
+    """Draw what pretrained networks predict of unseen data, in seconds; with --train, train models in two minutes."""
     from rich.console import Console
 
-    from dsvnp.demo import Demo, run_demo
     from dsvnp.devices import one_thread, pick_device
     from dsvnp.training.hooks import tensorboard
 
+    place = str(pick_device(device))
     with one_thread(), tensorboard(log_dir):
-        run_demo(Demo() if steps is None else Demo(num_steps=steps), out, Console(), str(pick_device(device)))
+        if train or steps is not None:
+            from dsvnp.demo_training import Demo, run_training
+
+            run_training(Demo() if steps is None else Demo(num_steps=steps), out, Console(), place)
+        else:
+            from dsvnp.demo import run_demo
+
+            run_demo(out, Console(), place)
 
 
 def register(app: typer.Typer) -> None:

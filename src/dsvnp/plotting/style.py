@@ -8,8 +8,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib as mpl
-
 from dsvnp.files import write_atomically
 
 if TYPE_CHECKING:
@@ -60,6 +58,8 @@ def look_of(model: str, variant: str = "") -> Look:
 @contextmanager
 def house_style() -> Iterator[None]:
     """Draw in the project's style: quiet axes, no chart junk, without touching global settings."""
+    import matplotlib as mpl
+
     settings: dict[Any, Any] = {
         "figure.dpi": 120,
         "savefig.bbox": "tight",

@@ -29,6 +29,7 @@ from dsvnp.tabular.distribution import Form, RowDistribution
 from dsvnp.tabular.ensemble import Answering, Draws
 from dsvnp.tabular.fitting import Problem, fit_ensemble
 from dsvnp.tabular.folds import Part, parts_of_table, parts_of_tables
+from dsvnp.tabular.pictures import Pictures
 from dsvnp.tabular.reading import RowReader, check_known, check_lengths, pair_of, pairs_of, useful
 from dsvnp.tabular.recipe import AUTO, EFFORTS, Recipe, recipe_for_table, recipes_for_tasks
 from dsvnp.tabular.summary import Summary, calibration_of, classes_as_text, summarise
@@ -64,7 +65,7 @@ class Evaluation(NamedTuple):
     classes: list[list[str]] | None
 
 
-class BaseNP(RowReader, ABC):
+class BaseNP(Pictures, RowReader, ABC):
     """A neural process behind scikit-learn's interface; see the two kinds for the settings."""
 
     kind: ClassVar[str]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from dsvnp.plotting.style import COLOURS, INK, house_style
+from dsvnp.plotting.everyday import plot_functions, plot_predictive
 
 if TYPE_CHECKING:
     from dsvnp.tabular.curves import CurveRegressor
@@ -28,19 +27,11 @@ def plot_curve(curve: CurveRegressor, ax: Any, X: Any, coverage: float, n_functi
     if X is None:
         span = np.ptp(known) or 1.0
         X = _as_given(np.linspace(known.min() - MARGIN * span, known.max() + MARGIN * span, GRID), curve)
-    x = np.sort(np.asarray(X).ravel())
-    low, high = curve.predict_interval(x, coverage)
-    with house_style():
-        if ax is None:
-            ax = Figure(figsize=(6.4, 3.2), layout="constrained").add_subplot()
-        ax.fill_between(x, low, high, color=COLOURS["dsvnp"], alpha=0.2, linewidth=0, label=f"{coverage:.0%}")
-        ax.plot(x, curve.predict(x), color=COLOURS["dsvnp"], label="mean")
-        if n_functions:
-            drawn = curve.sample_functions(x, n_functions, block=BLOCK)
-            ax.plot(x, drawn, color=COLOURS["dsvnp"], alpha=0.5, linewidth=0.7)
-        points = _as_given(known, curve)
-        ax.plot(points, curve.y_, "o", color=INK, markersize=2.5, label="observed")
-        ax.legend(loc="best")
+    x = np.asarray(X).ravel()
+    points = (_as_given(known, curve), curve.y_)
+    ax = plot_predictive(curve.predict_dist(x), x, ax, known=points, coverage=coverage)
+    if n_functions:
+        plot_functions(curve.sample_functions(x, n_functions, block=BLOCK), x, ax)
     return ax
 
 

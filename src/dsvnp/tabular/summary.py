@@ -14,7 +14,7 @@ from io import BytesIO
 import torch
 from torch import Tensor
 
-from dsvnp.metrics import accuracy, auroc, expected_calibration_error, pit_coverage, reliability
+from dsvnp.metrics import accuracy, auroc, expected_calibration_error
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
 LEVELS = (0.5, 0.9)  # of the central intervals whose coverage is reported
@@ -162,28 +162,12 @@ def calibration_plot(calibration: Tensor, title: str) -> bytes:
     """
     from matplotlib.figure import Figure
 
-    from dsvnp.plotting.style import COLOURS, INK, house_style
+    from dsvnp.plotting.everyday import draw_calibration
+    from dsvnp.plotting.style import house_style
 
+    buffer = BytesIO()
     with house_style():
         figure = Figure(figsize=(3.6, 3.6))
-        axes = figure.add_subplot()
-        axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
-        if calibration.ndim == 1:
-            levels = torch.linspace(0.02, 0.98, 49, dtype=calibration.dtype)
-            axes.plot(levels, pit_coverage(calibration, levels), color=COLOURS["dsvnp"])
-            axes.set(xlabel="level of the interval", ylabel="share of outputs inside")
-        else:
-            found = reliability(calibration[:, :-1], calibration[:, -1].long(), num_bins=10)
-            filled = found.num_points > 0
-            axes.plot(
-                found.confidence[filled],
-                found.accuracy[filled],
-                color=COLOURS["dsvnp"],
-                marker="o",
-                markersize=3,
-            )
-            axes.set(xlabel="confidence", ylabel="accuracy")
-        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", title=title)
-        buffer = BytesIO()
+        draw_calibration(calibration, figure.add_subplot()).set_title(title)
         figure.savefig(buffer, format="png")
     return buffer.getvalue()
