@@ -19,7 +19,6 @@ from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import is_missing, names_of, values_of
 from dsvnp.tabular.distribution import ClassDistribution
 from dsvnp.tabular.reading import check_lengths
-from dsvnp.tabular.remoteness import FEW, remoteness, usual_distance
 
 
 class NPClassifier(ClassifierMixin, BaseNP):
@@ -133,17 +132,8 @@ class NPClassifier(ClassifierMixin, BaseNP):
 
     def _strangeness(self, known: Tensor) -> Callable[[Predictive, Tensor], Tensor]:
         """What scores rows beside the rows of a context."""
-        inputs = self.ensemble_.replicas[0].inputs
-        device = inputs.centre.device
-        units: list[Tensor] = []  # measured once, and only if somebody asks
-
-        def score(predictive: Predictive, x: Tensor) -> Tensor:
-            here, there = (inputs.scaled(rows.to(device)) for rows in (x, known))
-            if not units and len(known) >= FEW:
-                units.append(usual_distance(there))
-            return predictive.entropy()[0] + remoteness(here, there, units[0] if units else None)
-
-        return score
+        far = self._remoteness(known)
+        return lambda predictive, x: predictive.entropy()[0] + far(x)
 
     def _own_record(self) -> dict[str, Any]:
         return {"classes": self.classes_.tolist(), "classes_dtype": self.classes_.dtype.str}

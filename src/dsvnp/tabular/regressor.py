@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from dsvnp.predictive import Predictive
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import is_number, names_of, values_of
 from dsvnp.tabular.distribution import NumberDistribution
+from dsvnp.tabular.panel import Panel
 
 
 class NPRegressor(RegressorMixin, BaseNP):
@@ -96,7 +97,9 @@ class NPRegressor(RegressorMixin, BaseNP):
     def ood_score(self, X: Any, context: Any = None) -> Any:
         """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning.
 
-        ln of the epistemic variance as a part of the outputs' own variance, averaged over outputs.
+        Of a trained model ln of the epistemic variance as a part of the outputs' own variance, averaged over outputs.
+        Of the pretrained network that of the whole variance, and ln of the distance to the nearest context row where
+        that is unusual.
         """
         found = self._distribution(X, context, keep=False)
         values = found.ood_score
@@ -151,12 +154,21 @@ class NPRegressor(RegressorMixin, BaseNP):
             raise ValueError(f"output {empty} has no known value; leave it out of y")
 
     def _distribution(self, X: Any, context: Any, keep: bool) -> NumberDistribution:
-        settings = self._settings_of_distribution(X, *self._question(X, context), self._one_output)
-        return NumberDistribution(**settings, strangeness=self._strangeness, keep=keep)
+        x, rows = self._question(X, context)
+        settings = self._settings_of_distribution(X, x, rows, self._one_output)
+        return NumberDistribution(**settings, strangeness=self._strangeness(rows[0]), keep=keep)
 
-    def _strangeness(self, predictive: Predictive, x: Tensor) -> Tensor:
+    def _strangeness(self, known: Tensor) -> Callable[[Predictive, Tensor], Tensor]:
+        """What scores rows beside the rows of a context."""
         unit = self.ensemble_.prior[1].clamp(min=1e-30)
-        return (predictive.epistemic[0] / unit.square()).mean(-1).clamp(min=1e-30).log()
+        far = self._remoteness(known) if isinstance(self.ensemble_, Panel) else None
+
+        def score(predictive: Predictive, x: Tensor) -> Tensor:
+            variance = predictive.epistemic if far is None else predictive.variance
+            score = (variance[0] / unit.square()).mean(-1).clamp(min=1e-30).log()
+            return score if far is None else score + far(x)
+
+        return score
 
     def _own_record(self) -> dict[str, Any]:
         return {"one_output": self._one_output}
