@@ -1,9 +1,8 @@
 """Choosing: rows that are held out say who sits on a panel, and what to expect of it.
 
-Every view predicts rows that it has not read. Seats are given one after the other, each to the view that raises the
-likelihood of the mixture on those rows the most (Caruana et al., 2004), so a seat more for a view is a higher weight.
-Reading costs time in proportion to rows × columns. A budget of such cells says how many rows are held out, and how many
-orders of the columns the panel reads.
+Every view predicts rows that it has not read, and gets seats on the panel in proportion to its weight in the mixture
+that makes these rows the most likely. Reading takes time in proportion to rows × columns; a budget of such cells says
+how many rows are held out, and how many orders of the columns the panel reads.
 """
 
 from __future__ import annotations
@@ -35,6 +34,8 @@ from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.summary import Summary, blind, calibration_of, prior_of, summarise
 
 SEATS = 8
+PSEUDO_ROWS = 2.0
+LEAST = -1e6  # ln p of a view that is out of the question
 FEWEST_ROWS = 160  # that a split reads, and of which it holds out a part, even beyond the budget
 ENOUGH_ROWS = 512  # that a member reads even beyond the budget
 MOST_ROWS = 1024  # that a member reads: the network has learned from up to 896
@@ -59,7 +60,7 @@ class Budget:
 
 BUDGETS = {
     "fast": Budget(5_000, 5_000, 2, 2),
-    "balanced": Budget(16_000, 24_000, 3, 4),
+    "balanced": Budget(16_000, 24_000, 4, 4),
     "thorough": Budget(200_000, 200_000, 5, 8),
 }
 
@@ -169,25 +170,37 @@ def split_rows(y: Tensor, most: int, affordable: int, most_folds: int, seed: int
 
 
 def give_seats(scores: Tensor, number: int, costly: Sequence[bool], most: int) -> list[int]:
-    """Give seats to views, each to that which adds the most to the mixture's likelihood.
+    """Share seats out by the weights of the mixture of views under which held-out rows are the most likely.
 
     Args:
         scores: ln p of held-out rows under each view, [V, N].
         number: of seats.
         costly: which views the network must read for.
-        most: number of different views among those.
+        most: number of different views among those; the others with the least weight go.
     """
-    seats: list[int] = []
-    total = torch.full_like(scores[0], -torch.inf)
-    for _ in range(number):
-        gain = torch.logaddexp(total, scores).sum(1)
-        full = len({seat for seat in seats if costly[seat]}) >= most
-        for view in range(len(scores)):
-            if full and costly[view] and view not in seats:
-                gain[view] = -torch.inf
-        seats.append(int(gain.argmax()))
-        total = torch.logaddexp(total, scores[seats[-1]])
-    return seats
+    weights = mixture_weights(scores)
+    dear = torch.tensor(costly, device=scores.device)
+    if int(dear.sum()) > most:
+        kept = torch.where(dear, weights, -1.0).topk(most).indices
+        out = dear & ~torch.isin(torch.arange(len(scores), device=scores.device), kept)
+        weights = mixture_weights(torch.where(out[:, None], LEAST, scores))
+    share = number * weights
+    seats = share.floor()
+    rest = (share - seats).topk(number - int(seats.sum())).indices
+    seats[rest] += 1
+    return [view for view, count in enumerate(seats.tolist()) for _ in range(int(count))]
+
+
+def mixture_weights(scores: Tensor, steps: int = 100) -> Tensor:
+    """Weights [V] of the mixture that makes rows with ln p [V, N] the most likely, by EM.
+
+    Each view has a share of `PSEUDO_ROWS` beforehand: few rows decide little.
+    """
+    weights = torch.full_like(scores[:, 0], 1 / len(scores))
+    for _ in range(steps):
+        held = (scores + weights.log()[:, None]).softmax(0).sum(1) + PSEUDO_ROWS / len(scores)
+        weights = held / held.sum()
+    return weights
 
 
 def fit_stretch(mixture: Predictive, y: Tensor) -> Tensor:

@@ -24,14 +24,14 @@ from dsvnp.tabular.reading import check_lengths
 class NPClassifier(ClassifierMixin, BaseNP):
     """A neural process for classification, sensible without tuning.
 
-    Replicas are trained on different folds of the rows in one fleet; probabilities are those of their mixture, with a
-    temperature that suits the rows they held out. Rows without a label (None or NaN) do not count. The settings are
-    those of `NPRegressor`.
+    For one table a pretrained network predicts, and nothing is trained; probabilities are those of a mixture with
+    logistic regression, which held-out rows weigh, with a temperature that suits them. Rows without a label (None or
+    NaN) do not count. The settings are those of `NPRegressor`.
 
     Attributes:
         classes_: the labels, sorted.
         validation_: what the held-out rows of the training table say of the fit, beside the shares of the classes.
-        recipe_: the sizes and rates that were used.
+        recipe_: the sizes and rates of the training; None without one.
     """
 
     kind: ClassVar[str] = "classifier"
