@@ -14,7 +14,7 @@ from dsvnp.predictive import IndependentPredictive
 from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
 from dsvnp.tabular.asking import Reading
-from dsvnp.tabular.choosing import fit_stretch, give_seats, split_rows
+from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_rows
 from dsvnp.tabular.views import Layout, fit_view, relevance
 
 CPU = torch.device("cpu")
@@ -70,9 +70,12 @@ def test_outputs_are_independent_given_the_member():
 
 
 def test_seats_go_to_whom_held_out_rows_prefer():
-    scores = torch.log(torch.tensor([[0.9, 0.1, 0.9], [0.1, 0.9, 0.1], [0.2, 0.2, 0.2]]))
-    assert sorted(give_seats(scores, 4, [True] * 3, 3)) == [0, 0, 0, 1]
-    assert set(give_seats(scores, 4, [True, True, False], 1)) <= {0, 2}  # a second network view is too dear
+    # Rows are of two kinds, which the first two views tell; the best weights of these are the shares of the kinds.
+    scores = torch.log(torch.tensor([[0.9, 1e-9, 0.9, 0.9], [1e-9, 0.9, 1e-9, 1e-9], [0.2, 0.2, 0.2, 0.2]]))
+    scores = scores.repeat(1, 200)
+    torch.testing.assert_close(mixture_weights(scores), torch.tensor([0.75, 0.25, 0.0]), atol=0.01, rtol=0)
+    assert give_seats(scores, 8, [True] * 3, 3) == [0] * 6 + [1] * 2
+    assert set(give_seats(scores, 8, [True, True, False], 1)) == {0, 2}  # a second network view is too dear
 
 
 def test_the_stretch_is_that_of_the_noise():

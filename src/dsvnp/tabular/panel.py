@@ -24,7 +24,7 @@ from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.summary import blind
 from dsvnp.tabular.views import Layout, fit_view
 
-LINEAR_VIEWS = {"linear": 1.0, "loose linear": 100.0}  # and the C of logistic regression
+LINEAR_VIEWS = {"linear": 1.0, "tight linear": 0.03, "loose linear": 100.0}  # and the C of logistic regression
 
 Told = tuple[Tensor, Tensor]  # encoded inputs [N, D] and one output [N]
 Consulted = Callable[[Sequence[Tensor]], Predictive]  # rows [T, D] of each set → [B, S, 1, T, 1 or C]
