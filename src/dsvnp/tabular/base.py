@@ -41,6 +41,7 @@ from dsvnp.tabular.views import MOST_COLUMNS, Layout
 from dsvnp.training import Reporter
 
 FEW_ROWS = 10  # of which a fit says that they are few
+OF_TRAINING = ("n_replicas", "max_steps", "learning_rate", "width")
 OUTPUTS = {"same": True, "array": False}
 
 
@@ -231,6 +232,14 @@ class BaseNP(RowReader, ABC):
 
     def _choose(self, x: Tensor, y: Tensor, seed: int) -> Chosen:
         """Choose a panel of the pretrained network, which needs no training."""
+        idle = [name for name in OF_TRAINING if getattr(self, name) is not None]
+        if idle and not self.refine:
+            warnings.warn(
+                f"{', '.join(idle)} has no effect: the pretrained network is not trained; pass refine=True to train as "
+                "well, or the name of a model",
+                UserWarning,
+                stacklevel=3,
+            )
         layout = Layout.of(self.encoding_, self.filling_)
         classes = 0 if y.is_floating_point() else self._dim_y
         if outside := _outside(layout, classes):
