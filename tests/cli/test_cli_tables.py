@@ -45,7 +45,9 @@ def run(monkeypatch, capsys):
 
 
 def fit(run, table, out, *words):
-    quick = ("--replicas", 1, "--steps", 4) if "--model" in words or "--group" in words else ("--effort", "fast")
+    quick = (
+        ("--replicas", 1, "--steps", 4) if "--model" in words or "--group" in words else ("--effort", "fast")
+    )
     return run("fit", table, "--out", out, *quick, "--device", "cpu", *words)
 
 

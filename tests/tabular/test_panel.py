@@ -13,7 +13,7 @@ from dsvnp import NPClassifier, NPRegressor
 from dsvnp.predictive import IndependentPredictive
 from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
-from dsvnp.tabular.asking import Reading
+from dsvnp.tabular.asking import read
 from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_rows
 from dsvnp.tabular.views import Layout, fit_view, relevance
 
@@ -31,19 +31,19 @@ def test_a_reading_says_what_the_network_says():
     expected = predict_numbers(
         for_numbers(load_pretrained("tables")), X[:40], Y[:40, 0], X[40:], TableUse(num_orders=1)
     )
-    found = Reading([(X[:40], Y[:40, 0])], [0], 0, CPU)([X[40:]])
+    found = read([(X[:40], Y[:40, 0])], [0], 0, CPU)([X[40:]])
     torch.testing.assert_close(found.mean, expected.mean, rtol=1e-4, atol=1.0)  # y is of the order of 5000
     hidden = Y[:40, 0].clone()
     hidden[:9] = torch.nan  # as good as not there
-    some = [Reading([pair], [0], 0, CPU)([X[40:]]).mean for pair in ((X[:40], hidden), (X[9:40], hidden[9:]))]
+    some = [read([pair], [0], 0, CPU)([X[40:]]).mean for pair in ((X[:40], hidden), (X[9:40], hidden[9:]))]
     torch.testing.assert_close(*some, rtol=1e-4, atol=1.0)
 
 
 def test_sets_and_orders_do_not_mix():
     X, Y = (torch.from_numpy(part) for part in table(60, 1))
     sets = [(X[:25], Y[:25, 0]), (X[25:50], 2 * Y[25:50, 0])]
-    both = Reading(sets, [0, 3], 0, CPU)([X[50:], X[50:]])
-    alone = [Reading([pair], [order], 0, CPU)([X[50:]]) for pair, order in zip(sets, [0, 3], strict=True)]
+    both = read(sets, [0, 3], 0, CPU)([X[50:], X[50:]])
+    alone = [read([pair], [order], 0, CPU)([X[50:]]) for pair, order in zip(sets, [0, 3], strict=True)]
     torch.testing.assert_close(both.loc, torch.cat([one.loc for one in alone]), rtol=1e-4, atol=1.0)
 
 
@@ -90,8 +90,8 @@ def test_folds_have_as_many_rows_each_and_share_the_classes(rows, affordable, fo
     y = torch.arange(rows)[:, None] % 2
     split = split_rows(y, 1024, affordable, 3, seed=0)
     assert len(split.read) == folds
-    for read, held in zip(*split, strict=True):
-        assert not set(read) & set(held)
+    for seen, held in zip(*split, strict=True):
+        assert not set(seen) & set(held)
         assert rows < 4 or abs(float(y[held].double().mean()) - 0.5) < 0.1
     assert len(np.unique(split.held)) == split.held.size
 

@@ -27,7 +27,7 @@ from dsvnp.task import Task
 
 NETWORK = "tables"  # name of the weights
 MOST_CLASSES = 10  # that the network tells apart at once
-FEW_ROWS = 32  # that are answered in double precision
+FEW_ROWS = 24  # that are answered in double precision
 
 Told = tuple[Tensor, Tensor]  # inputs [N, D], NaN where missing, and one output [N]: NaN or −1 where unknown
 
@@ -48,13 +48,15 @@ class Reading:
         orders: a seed for each set, which decides the order of its columns and classes; 0 leaves them as they are.
         num_classes: 0 for numbers.
         device: where to compute.
+        exact: answer few rows in double precision.
     """
 
     @torch.no_grad()
     def __init__(
-        self, sets: Sequence[Told], orders: Sequence[int], num_classes: int, device: torch.device
+        self, sets: Sequence[Told], orders: Sequence[int], num_classes: int, device: torch.device, exact: bool
     ) -> None:
-        self.num_classes, self.device = num_classes, device
+        self.num_classes, self.device, self.exact = num_classes, device, exact
+        self.wide: Any = None
         width = sets[0][0].shape[1]
         self.columns = [_order(seed, width) for seed in orders]
         self.classes = torch.stack([_order(seed, num_classes) for seed in orders])  # [B, C]
@@ -73,7 +75,7 @@ class Reading:
     def __call__(self, rows: Sequence[Tensor]) -> Predictive:
         """Answer rows [T, D], as many for each set; sets are the first axis of what comes out, [B, S, 1, T, ·]."""
         x = torch.stack([part[:, order] for part, order in zip(rows, self.columns, strict=True)])
-        dtype = torch.float64 if x.shape[1] <= FEW_ROWS else torch.float32
+        dtype = torch.float64 if self.exact and x.shape[1] <= FEW_ROWS else torch.float32
         model = network(self.num_classes, self.device, dtype)
         raw = model.decode(self._summary(dtype), self._inputs(x, dtype)[:, self.x.shape[1] :], {})
         parts = [
@@ -110,11 +112,15 @@ class Reading:
         return standardise(rows, used, seen, torch.ones_like(seen)).to(self.device, dtype)
 
     def _summary(self, dtype: torch.dtype) -> Any:
+        """What the network knows of the sets; in double precision once somebody asks for it."""
         if dtype == torch.float32:
             return self.summary
-        return _each_slot(
-            self.summary, lambda slots: slots._replace(keys=slots.keys.double(), values=slots.values.double())
-        )
+        if self.wide is None:
+            self.wide = _each_slot(
+                self.summary,
+                lambda slots: slots._replace(keys=slots.keys.double(), values=slots.values.double()),
+            )
+        return self.wide
 
 
 class Tree:
@@ -125,19 +131,20 @@ class Tree:
         orders: a seed for each set.
         num_classes: how many there are.
         device: where to compute.
+        exact: answer few rows in double precision.
     """
 
     def __init__(
-        self, sets: Sequence[Told], orders: Sequence[int], num_classes: int, device: torch.device
+        self, sets: Sequence[Told], orders: Sequence[int], num_classes: int, device: torch.device, exact: bool
     ) -> None:
         groups = torch.arange(num_classes).tensor_split(-(-num_classes // MOST_CLASSES))
         of_class = torch.cat([torch.full_like(group, i) for i, group in enumerate(groups)])
         tops = [(x, torch.where(y >= 0, of_class[y], -1)) for x, y in sets]
-        self.top = read(tops, orders, len(groups), device)
+        self.top = read(tops, orders, len(groups), device, exact)
         self.parts = []
         for group in groups:
             inside = [(x, torch.where((y >= group[0]) & (y <= group[-1]), y - group[0], -1)) for x, y in sets]
-            self.parts.append(read(inside, orders, len(group), device))
+            self.parts.append(read(inside, orders, len(group), device, exact))
 
     def __call__(self, rows: Sequence[Tensor]) -> Predictive:
         """Answer rows [T, D] for each set, [B, 1, 1, T, C]."""
@@ -149,10 +156,10 @@ class Tree:
 
 
 def read(
-    sets: Sequence[Told], orders: Sequence[int], num_classes: int, device: torch.device
+    sets: Sequence[Told], orders: Sequence[int], num_classes: int, device: torch.device, exact: bool = True
 ) -> Reading | Tree:
     """Let the network read sets of rows, with any number of classes; see `Reading` for the arguments."""
-    return (Reading if num_classes <= MOST_CLASSES else Tree)(sets, orders, num_classes, device)
+    return (Reading if num_classes <= MOST_CLASSES else Tree)(sets, orders, num_classes, device, exact)
 
 
 def _order(seed: int, size: int) -> Tensor:

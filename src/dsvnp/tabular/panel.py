@@ -24,7 +24,11 @@ from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.summary import blind
 from dsvnp.tabular.views import Layout, fit_view
 
-LINEAR_VIEWS = {"linear": 1.0, "tight linear": 0.03, "loose linear": 100.0}  # and the C of logistic regression
+LINEAR_VIEWS = {
+    "linear": 1.0,
+    "tight linear": 0.03,
+    "loose linear": 100.0,
+}  # and the C of logistic regression
 
 Told = tuple[Tensor, Tensor]  # encoded inputs [N, D] and one output [N]
 Consulted = Callable[[Sequence[Tensor]], Predictive]  # rows [T, D] of each set → [B, S, 1, T, 1 or C]
@@ -61,7 +65,9 @@ class Problem:
         return ["columns", "components", *(LINEAR_VIEWS if self.num_classes else ["residuals", "linear"])]
 
 
-def consult(view: str, sets: Sequence[Told], orders: Sequence[int], problem: Problem) -> Consulted:
+def consult(
+    view: str, sets: Sequence[Told], orders: Sequence[int], problem: Problem, exact: bool = True
+) -> Consulted:
     """Let a view's network, or a linear model, read sets of rows; return what answers rows of each.
 
     Args:
@@ -69,6 +75,7 @@ def consult(view: str, sets: Sequence[Told], orders: Sequence[int], problem: Pro
         sets: encoded rows with one output, as many in each set.
         orders: a seed for each.
         problem: what they are.
+        exact: answer few rows in double precision.
     """
     if view in LINEAR_VIEWS:
         return _linear(sets, problem, LINEAR_VIEWS[view])
@@ -78,7 +85,7 @@ def consult(view: str, sets: Sequence[Told], orders: Sequence[int], problem: Pro
         sets = [(x, y - line(x)) for (x, y), line in zip(sets, lines, strict=True)]
     views = [fit_view("columns" if lines else view, problem.layout, x, y) for x, y in sets]
     shown = [(show(x), y) for show, (x, y) in zip(views, sets, strict=True)]
-    reading = read(shown, orders, problem.num_classes, problem.device)
+    reading = read(shown, orders, problem.num_classes, problem.device, exact)
 
     def answer(rows: Sequence[Tensor]) -> Predictive:
         found = reading([show(x) for show, x in zip(views, rows, strict=True)])
