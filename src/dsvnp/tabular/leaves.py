@@ -60,7 +60,8 @@ class Leaves:
     def _nearest(self, x: Tensor, inside: Tensor, most: int) -> Tensor:
         """Rows nearest to a box, in units of each column that was cut; random ones of those inside."""
         columns = sorted({column for _, column, _ in self.cuts})
-        z = (x[:, columns] - x[:, columns].mean(0)) / x[:, columns].std(0).clamp(min=1e-12)
+        z = x[:, columns] - x[:, columns].mean(0)
+        z = z / z.square().mean(0).sqrt().clamp(min=1e-12)
         low, high = z[inside].amin(0), z[inside].amax(0)
         away = ((low - z).clamp(min=0) + (z - high).clamp(min=0)).norm(dim=1)
         random = torch.rand(len(x), generator=torch.Generator().manual_seed(0), dtype=x.dtype)
