@@ -25,8 +25,7 @@ from dsvnp.models import MODELS
 from dsvnp.naming import lookup
 from dsvnp.sources.table import Pair
 from dsvnp.tabular import saving
-from dsvnp.tabular.asking import MOST_CLASSES
-from dsvnp.tabular.choosing import Chosen, choose_panel
+from dsvnp.tabular.choosing import Chosen, choose_panel, outside
 from dsvnp.tabular.distribution import Form, RowDistribution
 from dsvnp.tabular.ensemble import Answering, Draws, Ensemble
 from dsvnp.tabular.fitting import Problem, fit_ensemble
@@ -37,7 +36,7 @@ from dsvnp.tabular.reading import RowReader, check_known, check_lengths, pair_of
 from dsvnp.tabular.recipe import AUTO, EFFORTS, Recipe, recipe_for_table, recipes_for_tasks
 from dsvnp.tabular.remoteness import FEW, remoteness, usual_distance
 from dsvnp.tabular.summary import Summary, calibration_of, classes_as_text, summarise
-from dsvnp.tabular.views import MOST_COLUMNS, Layout
+from dsvnp.tabular.views import Layout
 from dsvnp.training import Reporter
 
 FEW_ROWS = 10  # of which a fit says that they are few
@@ -240,11 +239,10 @@ class BaseNP(RowReader, ABC):
                 UserWarning,
                 stacklevel=3,
             )
-        layout = Layout.of(self.encoding_, self.filling_)
         classes = 0 if y.is_floating_point() else self._dim_y
-        if outside := _outside(layout, classes):
-            warnings.warn(outside, UserWarning, stacklevel=3)
-        question = Question(layout, classes, pick_device(self.device))
+        question = Question(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
+        if said := outside(question):
+            warnings.warn(said, UserWarning, stacklevel=3)
         return choose_panel(x, y, question, self.effort, seed, self.max_context, self.target_names_)
 
     def _seat(self, chosen: Chosen, seed: int) -> None:
@@ -466,19 +464,3 @@ class BaseNP(RowReader, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "ensemble_")
-
-
-def _outside(layout: Layout, num_classes: int) -> str:
-    """What is done with a table that has more columns or classes than the network was trained on; empty for others."""
-    said = []
-    if (columns := layout.numbers + len(layout.groups)) > MOST_COLUMNS:
-        said.append(
-            f"X has {columns} columns and the pretrained network reads {MOST_COLUMNS}: those that tell most of y, or "
-            "principal components, whichever predict held-out rows"
-        )
-    if num_classes > MOST_CLASSES:
-        said.append(
-            f"y has {num_classes} classes and the pretrained network tells {MOST_CLASSES} apart: it chooses a group of "
-            "classes, then one of the group"
-        )
-    return "; ".join([*said, "refine=True also trains a network of your own"]) if said else ""

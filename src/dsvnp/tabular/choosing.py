@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsvnp.predictive import Predictive
+from dsvnp.tabular.asking import MOST_CLASSES
 from dsvnp.tabular.correcting import STRETCHES, Answer, toll
 from dsvnp.tabular.fitting import is_clear
 from dsvnp.tabular.leaves import Leaves
@@ -35,6 +36,7 @@ from dsvnp.tabular.panel import (
 from dsvnp.tabular.reading import check_known
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.summary import Summary, blind, calibration_of, prior_of, summarise
+from dsvnp.tabular.views import MOST_COLUMNS
 
 SEATS = 8
 PSEUDO_ROWS = 2.0
@@ -110,44 +112,52 @@ def choose_panel(
         most_rows: rows that a member reads; None for as many as the network knows.
         names: of the outputs.
     """
-    budget = BUDGETS[effort]
-    width = problem.layout.width + 1
-    views = problem.views()
-    networks = [view for view in views if view not in LINEAR_VIEWS]
+    budget, width, views = BUDGETS[effort], problem.layout.width + 1, problem.views()
+    costly = [view not in LINEAR_VIEWS for view in views]
     most, passes, leaves = reading_of(len(x), width, most_rows or MOST_ROWS, budget)
     if leaves > 1:
         split = split_large(len(x), seed)
     else:
-        split = split_rows(y, most, budget.held_out // (width * len(networks)), budget.folds, seed)
+        split = split_rows(y, most, budget.held_out // (width * sum(costly)), budget.folds, seed)
     check_known([[(x[rows], y[rows])] for rows in split.read], names)
-    boards, mixtures, lines = [], [], []
     held = torch.from_numpy(split.held.reshape(-1))
+    truth = y[held].to(problem.device)
+    boards, mixtures, lines = [], [], []
     for column in range(y.shape[1]):
         found = held_out(views, x, y[:, column], split, problem, leaves, most)
-        scores = torch.stack(
-            [p.log_prob(y[held, column][None, :, None].to(problem.device))[0] for p in found]
-        )
-        seats = give_seats(scores, SEATS, [view in networks for view in views], passes)
+        scores = torch.stack([p.log_prob(truth[None, :, column : column + 1])[0] for p in found])
+        seats = give_seats(scores, SEATS, costly, passes)
         boards.append(_members([views[seat] for seat in seats], passes))
         mixtures.append(seated([found[seat] for seat in seats]))
         lines.append(found[views.index("linear")])
-    mixture, line = (side_by_side(parts) for parts in (mixtures, lines))
-    truth = y[held].to(problem.device)
+    mixture, line = side_by_side(mixtures), side_by_side(lines)
     stretch = fit_stretch(mixture, truth)
     mixture = stretch_all(mixture, stretch)
-    inputs = InputScaling.fit(x)
-    some = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:MANY_ROWS])
-    outputs = _linear_part(inputs, x[some], y[some], problem.num_classes)
-    prior = prior_of(y, problem.num_classes).to(problem.device)
+    calibration = calibration_of(mixture, truth).cpu()
     kept = MANY_ROWS if leaves > 1 else most * passes
     panel = Panel(
-        tuple(boards), stretch, most, leaves, kept, problem, inputs, outputs, prior,
-        calibration_of(mixture, truth).cpu(),
-    )  # fmt: skip
+        tuple(boards), stretch, most, leaves, kept, problem, *_plain(x, y, problem, seed), calibration
+    )
     called = "logistic regression" if problem.num_classes else "ridge"
-    predictions = {"neural process": mixture, "mean predictor": blind(prior, len(truth)), called: line}
-    clear = is_clear([Answer(mixture, outputs, truth[:, :0], truth)], prior)
+    predictions = {"neural process": mixture, "mean predictor": blind(panel.prior, len(truth)), called: line}
+    clear = is_clear([Answer(mixture, panel.outputs, truth[:, :0], truth)], panel.prior)
     return Chosen(panel, summarise(predictions, truth, names), clear)
+
+
+def outside(problem: Problem) -> str:
+    """What is done with a table that has more columns or classes than the network was trained on; empty for others."""
+    said = []
+    if (columns := problem.layout.numbers + len(problem.layout.groups)) > MOST_COLUMNS:
+        said.append(
+            f"X has {columns} columns and the pretrained network reads {MOST_COLUMNS}: those that tell most of y, or "
+            "principal components, whichever predict held-out rows"
+        )
+    if problem.num_classes > MOST_CLASSES:
+        said.append(
+            f"y has {problem.num_classes} classes and the pretrained network tells {MOST_CLASSES} apart: it chooses a "
+            "group of classes, then one of the group"
+        )
+    return "; ".join([*said, "refine=True also trains a network of your own"]) if said else ""
 
 
 def reading_of(rows: int, width: int, most: int, budget: Budget) -> tuple[int, int, int]:
@@ -267,10 +277,15 @@ def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
     return tuple(out)
 
 
-def _linear_part(
-    inputs: InputScaling, x: Tensor, y: Tensor, num_classes: int
-) -> OutputScaling | ClassScaling:
-    """Ridge or logistic regression of all rows."""
-    if num_classes:
-        return ClassScaling.fit(inputs.transform(x), y, num_classes)
-    return OutputScaling.fit(inputs.both(x), y)
+def _plain(
+    x: Tensor, y: Tensor, problem: Problem, seed: int
+) -> tuple[InputScaling, OutputScaling | ClassScaling, Tensor]:
+    """What anybody could know of a table: scaling of inputs, ridge or logistic regression, and the outputs' prior."""
+    inputs = InputScaling.fit(x)
+    some = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:MANY_ROWS])
+    outputs: OutputScaling | ClassScaling
+    if problem.num_classes:
+        outputs = ClassScaling.fit(inputs.transform(x[some]), y[some], problem.num_classes)
+    else:
+        outputs = OutputScaling.fit(inputs.both(x[some]), y[some])
+    return inputs, outputs, prior_of(y, problem.num_classes).to(problem.device)
