@@ -29,7 +29,7 @@ LAYERS = [
         "locks",
     },
     APART,
-    {"streaming", "estimation"},
+    {"intervals", "streaming", "estimation"},
     {"training"},
     {"plotting", "pretrained", "playground"},
     {"tabular", "demo"},

@@ -7,48 +7,19 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from dsvnp.cli.options import Device
-from dsvnp.cli.table_rows import (
-    check_columns,
-    chosen_columns,
-    column_names,
-    in_place,
-    inputs_of,
-    named,
-    predict_groups,
-    predict_rows,
-    read_known,
-    tasks_of,
-    without_missing,
-    written,
-)
-from dsvnp.cli.targets import (
-    hint_of_classes,
-    known_outputs,
-    left_out,
-    outputs_of,
-    prediction_names,
-    texts_for,
-    understood,
-)
-from dsvnp.models import MODELS
+from dsvnp.cli.options import Device, LogDir
 from dsvnp.naming import lookup
-from dsvnp.tabular import NPClassifier, NPRegressor
-from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.columns import Array
-from dsvnp.tabular.encoding import Encoding
-from dsvnp.tabular.recipe import AUTO, EFFORTS
-from dsvnp.tabular.saving import PLOT, may_hold
-from dsvnp.tabular.summary import Summary, as_text, calibration_plot, errors_as_text
-from dsvnp.tabular.table_files import STANDARD, check_suffix, check_texts, read_table, write_table
 
-TASKS = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
+if TYPE_CHECKING:
+    from dsvnp.tabular.base import BaseNP
+    from dsvnp.tabular.columns import Array, Columns
+    from dsvnp.tabular.summary import Summary
 
 TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet with a header.")]
 ModelFolder = Annotated[Path, typer.Argument(help="Folder that `dsvnp fit` wrote.")]
@@ -66,7 +37,7 @@ def fit(
     table: TableFile,
     target: Annotated[str, typer.Option(help="Columns to predict, with commas between them.")],
     out: Annotated[Path, typer.Option(help="Folder for the fitted model.")],
-    model: Annotated[str, typer.Option(help=f"Which model: auto, {', '.join(MODELS)}.")] = AUTO,
+    model: Annotated[str, typer.Option(help="auto, or a model that `dsvnp models` lists.")] = "auto",
     inputs: Annotated[
         str | None, typer.Option(help="Columns to predict from; all but the targets by default.")
     ] = None,
@@ -83,62 +54,49 @@ def fit(
     drop_missing: DropMissing = False,
     strict: Strict = False,
     device: Device = "auto",
+    log_dir: LogDir = None,
 ) -> None:
     """Fit a model to a table and say how well it predicts rows that it has not seen.
 
     With --group each group is a table of its own, and the model predicts a new one from some of its rows.
     """
+    from dsvnp.cli.table_rows import chosen_columns, column_names, without_missing
+    from dsvnp.cli.targets import outputs_of, prediction_names
+    from dsvnp.models import MODELS
+    from dsvnp.tabular import NPClassifier, NPRegressor
+    from dsvnp.tabular.recipe import AUTO, EFFORTS
+    from dsvnp.tabular.table_files import check_texts, read_table
+    from dsvnp.training.hooks import tensorboard
+
+    kinds = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
     lookup(model, {AUTO: None, **MODELS}, "model")
     lookup(effort, EFFORTS, "effort")
-    lookup(task, TASKS, "task")
-    if not may_hold(out):
-        raise ValueError(f"{out} is there and holds no model; choose another --out")
-    folder = next(parent for parent in out.absolute().parents if parent.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
-    with _spoken_warnings():
+    lookup(task, kinds, "task")
+    _check_out(out)
+    with _spoken_warnings(), tensorboard(log_dir):
         rows = read_table(table)
         targets = column_names(target, rows, table)
         groups = column_names(group, rows, table) if group else []
         chosen = chosen_columns(inputs, exclude, [*targets, *groups], rows, table)
         check_texts(table, rows.select([*chosen, *targets]))
-        kind = TASKS[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
+        kind = kinds[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
         x, keep = without_missing(rows.select(chosen), None, drop_missing, strict, table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
         classes = (
             None if kind is NPRegressor else sorted({label for label in y.tolist() if label is not None})
         )
         prediction_names(targets, classes)  # refuses those that clash
-        # Said before the training, which whoever meant something else need not wait for.
-        typer.echo(understood(Encoding.fit(x), targets, classes))
+        # Printed before the training: who meant something else need not wait for it.
+        _say_understood(x, targets, classes)
         _say_dropped(keep, drop_missing)
-        typer.echo(left_out(y, targets))
-        codes = task == "auto" and kind is NPRegressor and len(targets) == 1
-        if hint := hint_of_classes(targets[0], y) if codes else None:
-            typer.echo(hint)
-        settings: dict[str, Any] = {
-            "missing": "refuse" if strict else "impute",
-            "refine": refine,
-            "effort": effort,
-            "n_replicas": replicas,
-            "max_steps": steps,
-        }
-        estimator = kind(model, **settings, device=device, random_state=seed, verbose=True)
-        if groups:
-            tasks = tasks_of(x, y, targets, rows.rows(keep)[groups[0]])
-            typer.echo(f"{len(tasks)} groups by {groups[0]}")
-            estimator.fit_tasks(tasks)
-        else:
-            estimator.fit(x, named(y, targets))
+        _say_left_out(y, targets, task == "auto" and kind is NPRegressor and len(targets) == 1)
+        how: dict[str, Any] = {"refine": refine, "effort": effort, "n_replicas": replicas, "max_steps": steps}
+        how |= {"missing": "refuse" if strict else "impute", "random_state": seed}
+        estimator = kind(model, **how, device=device, verbose=True)
+        _learn(estimator, x, y, targets, rows.rows(keep).select(groups))
     estimator.target_names_ = tuple(targets)
-    plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
-    estimator.save(out)
-    (out / PLOT).write_bytes(plot)
     what = "Groups" if groups else "Rows"
-    _show(estimator.validation_, f"{what} of {table.name} that were held out", targets)
-    Console().print(
-        f"The model is in [bold]{out}[/bold], a calibration plot beside it. {estimator.how_it_predicts}."
-    )
+    _save_and_show(estimator, out, f"{what} of {table.name} that were held out")
 
 
 def predict(
@@ -160,6 +118,20 @@ def predict(
 
     With --context they are predicted from the rows of that table; with --group as well, each group from its own.
     """
+    from dsvnp.cli.table_rows import (
+        column_names,
+        in_place,
+        inputs_of,
+        predict_groups,
+        predict_rows,
+        read_known,
+        without_missing,
+        written,
+    )
+    from dsvnp.cli.targets import prediction_names, texts_for
+    from dsvnp.tabular.base import BaseNP
+    from dsvnp.tabular.table_files import STANDARD, check_suffix, read_table, write_table
+
     check_suffix(out)
     _spare_the_table(out, table, "--out")
     estimator = BaseNP.load(model, device)
@@ -195,6 +167,12 @@ def evaluate(
     device: Device = "auto",
 ) -> None:
     """Measure a model on a table whose targets are known, beside a mean predictor and ridge."""
+    from dsvnp.cli.table_rows import check_columns, inputs_of, without_missing
+    from dsvnp.cli.targets import known_outputs, left_out, outputs_of, texts_for
+    from dsvnp.tabular.base import BaseNP
+    from dsvnp.tabular.summary import calibration_plot
+    from dsvnp.tabular.table_files import read_table
+
     if plot is not None:
         _check_plot(plot, table)
     estimator = BaseNP.load(model, device)
@@ -222,6 +200,61 @@ def evaluate(
         temporary.write_bytes(calibration_plot(found.calibration, table.name))
         os.replace(temporary, plot)
         Console().print(f"A calibration plot is in [bold]{plot}[/bold].")
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a folder for a model that cannot be written, or that holds something else."""
+    from dsvnp.tabular.saving import may_hold
+
+    if not may_hold(out):
+        raise ValueError(f"{out} is there and holds no model; choose another --out")
+    folder = next(parent for parent in out.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
+
+
+def _say_understood(x: Columns, targets: Sequence[str], classes: Sequence[Any] | None) -> None:
+    """Print what the columns are taken for."""
+    from dsvnp.cli.targets import understood
+    from dsvnp.tabular.encoding import Encoding
+
+    typer.echo(understood(Encoding.fit(x), targets, classes))
+
+
+def _say_left_out(y: Array, targets: Sequence[str], maybe_codes: bool) -> None:
+    """Print how many rows lack a target, and a hint where numbers may be codes of classes."""
+    from dsvnp.cli.targets import hint_of_classes, left_out
+
+    typer.echo(left_out(y, targets))
+    if hint := hint_of_classes(targets[0], y) if maybe_codes else None:
+        typer.echo(hint)
+
+
+def _learn(estimator: BaseNP, x: Columns, y: Array, targets: Sequence[str], groups: Columns) -> None:
+    """Fit an estimator to a table or, if there is a column of groups, to one table per group."""
+    from dsvnp.cli.table_rows import named, tasks_of
+
+    if not groups.columns:
+        estimator.fit(x, named(y, targets))
+        return
+    tasks = tasks_of(x, y, targets, groups.arrays[0])
+    typer.echo(f"{len(tasks)} groups by {groups.columns[0]}")
+    estimator.fit_tasks(tasks)
+
+
+def _save_and_show(estimator: BaseNP, out: Path, title: str) -> None:
+    """Save a fitted model with its calibration plot, and print how well it predicted what was held out."""
+    from dsvnp.tabular.saving import PLOT
+    from dsvnp.tabular.summary import calibration_plot
+
+    targets = estimator.target_names_
+    plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
+    estimator.save(out)
+    (out / PLOT).write_bytes(plot)
+    _show(estimator.validation_, title, targets)
+    Console().print(
+        f"The model is in [bold]{out}[/bold], with a calibration plot. {estimator.how_it_predicts}."
+    )
 
 
 def _check_plot(plot: Path, table: Path) -> None:
@@ -254,6 +287,8 @@ def _say_dropped(keep: Array, drop: bool) -> None:
 
 def _show(summary: Summary, title: str, targets: Sequence[str]) -> None:
     """Print a summary as a table, and the errors of several targets as another."""
+    from dsvnp.tabular.summary import as_text, errors_as_text
+
     _print_table(as_text(summary), title)
     if len(targets) > 1:
         _print_table(errors_as_text(summary, targets), "Root mean squared errors, each in its target's unit")

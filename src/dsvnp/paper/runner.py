@@ -87,8 +87,8 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
         return []
     data = read_record(path, UNITS)
     mine, theirs = as_json(experiment), as_json(rebuild(type(experiment), data["config"]))
-    for key in experiment.extendable:
-        mine.pop(key), theirs.pop(key)
+    for key in (*experiment.extendable, *experiment.recorded):
+        mine.pop(key, None), theirs.pop(key, None)
     for key, (my, their) in _differences(mine, theirs):
         raise ValueError(
             f"{out} holds a run with {key} = {their!r}, not {my!r}; choose another --out, or remove it"
@@ -162,7 +162,7 @@ def _draws_of(drawn: Sequence[Drawn]) -> dict[str, Any]:
 
 
 def machine_name(device: torch.device) -> str:
-    """What a run ran on, in words."""
+    """The name of the machine that ran it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()

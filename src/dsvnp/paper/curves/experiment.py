@@ -5,7 +5,7 @@ Also: NLL against the size of the context, calibration, the divergences during t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -13,8 +13,9 @@ import torch
 
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.naming import lookup
+from dsvnp.paper.curves.data import UnseenCurves
 from dsvnp.paper.curves.figures import draw_by_context, draw_calibration, draw_functions
-from dsvnp.paper.curves.measures import UnseenCurves, curve_extras, curve_panels, measure_curves
+from dsvnp.paper.curves.measures import curve_extras, curve_panels, measure_curves
 from dsvnp.paper.experiment import Printed, UnitResult, Workplace, training_log
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
@@ -35,7 +36,7 @@ TABLES_2_AND_A1 = {  # CNP, NP, AttnNP, DSVNP
 
 @dataclass(frozen=True)
 class CurveRecipe(Recipe):
-    """How a model of curves is made and trained; the sizes are the paper's."""
+    """Architecture and training of a model of curves; the sizes are the paper's."""
 
     encoder: tuple[int, ...] = (32, 32)  # hidden sizes of the encoder
     dim_lat: int = 128  # size of representations and latents
@@ -71,6 +72,9 @@ SMALLER: dict[str, Any] = {
     "latent_hidden": (128,),
     "decoder": (128, 128),
 }
+
+
+_unseen = lru_cache(maxsize=1)(UnseenCurves.draw)  # the same for all units of a run
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,9 @@ class CurvesExperiment(WithWeights):
         wide = replace(WIDE, num_steps=5000, num_points=64, **SMALLER)
         sizes: dict[str, Any] = {"max_context": 32, "extra_context": 64, "num_tests": 200, "test_points": 128}
         quick = cls(preset="quick", recipes=("wide",), wide=wide, **sizes)
-        paper = cls("paper", num_seeds=5, precision="tf32", likelihoods=SUFFICE)
+        # 10 points of each of 2000 functions; far outside the interval no number of draws suffices.
+        enough = replace(SUFFICE, max_draws=4096, every=40)
+        paper = cls("paper", num_seeds=5, precision="tf32", likelihoods=enough)
         return {"smoke": smoke, "quick": quick, "paper": paper}
 
     def labels(self) -> list[Label]:
@@ -124,11 +130,11 @@ class CurvesExperiment(WithWeights):
         return [Label(model, variant) for variant in variants for model in self.models]
 
     def settings(self, recipe: CurveRecipe) -> Settings:
-        """How to train a model; β_local concerns only one that has a local latent."""
+        """Settings of training; β_local matters only to a model with a local latent."""
         return recipe.settings(recipe.num_steps, precision=self.precision)
 
     def source(self, recipe: CurveRecipe) -> Curves:
-        """What models learn from."""
+        """The source of training tasks."""
         return Curves(self.batch_size, recipe.num_points, 3, self.max_context, refresh_every=1024)
 
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
@@ -168,8 +174,7 @@ class CurvesExperiment(WithWeights):
 
     def unseen(self, device: torch.device) -> UnseenCurves:
         """What every model is measured on."""
-        sizes = self.num_tests, self.test_points, self.max_context, self.extra_context
-        return UnseenCurves.draw(*sizes, device)
+        return _unseen(self.num_tests, self.test_points, self.max_context, self.extra_context, device)
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         """Fig. 2's rows, NLL by context size, calibration, and the divergences during training."""

@@ -1,9 +1,9 @@
 """The strong recipe for tables: contexts chosen for each target, members stopped by rows they held out, σ learned.
 
 A run chooses on the training rows of a split: the size of contexts and many metrics, which the members share out
-(`search.py`), and when to stop. An ensemble's predictive is the mixture of what its members say in each
-of their metrics. The rows that members held out say how far to believe what they add to their neighbours' mean, and
-rows that none has seen by how much the spread is to be stretched, one factor for all outputs.
+(`search.py`), and when to stop. An ensemble's predictive is the mixture of its members' predictions in
+each of their metrics. Rows that members held out decide the weight of what networks add to their neighbours' mean; rows
+that no member has seen decide one factor that scales the spread of all outputs.
 
 `studies/multioutput_choice.py` chose the settings below on training halves alone; decision 4 says which of them.
 """
@@ -20,8 +20,15 @@ from dsvnp.metrics import pit, pit_coverage
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.paper.experiment import Experiment, Workplace
 from dsvnp.paper.label import Label
+from dsvnp.paper.measuring import FIXED, Likelihoods
 from dsvnp.paper.multioutput.folds import Rows, Split
-from dsvnp.paper.multioutput.measures import SplitScores, measure_parts, predict_rows
+from dsvnp.paper.multioutput.measures import (
+    SplitScores,
+    draws_latents,
+    measure_parts,
+    predict_rows,
+    with_draws_that_suffice,
+)
 from dsvnp.paper.multioutput.search import Contexts, ContextSearch, choose_contexts
 from dsvnp.paper.recipe import Recipe
 from dsvnp.predictive import GaussianPredictive
@@ -73,7 +80,7 @@ class Strong(Recipe):
             )
 
     def search(self) -> ContextSearch:
-        """How to look for the contexts of all members."""
+        """The search for the contexts of all members."""
         return ContextSearch(self.members * self.metrics, self.rounds, self.spreads, self.as_good)
 
     def architecture(self, dim_x: int, dim_y: int) -> Architecture:
@@ -95,7 +102,7 @@ class Strong(Recipe):
         )
 
     def settings_of(self, steps_per_epoch: int, precision: str) -> Settings:
-        """How to train, with a warm-up of one epoch; compiling so few steps would take more than it saves."""
+        """Settings of training, with a warm-up of one epoch; to compile so few steps takes longer than it saves."""
         num_steps = self.epochs * steps_per_epoch
         others = {"validate_every": max(1, num_steps // self.validations), "checkpoint_every": 0}
         made = self.settings(num_steps, precision=precision, compile=False, **others)
@@ -112,7 +119,7 @@ class Member(NamedTuple):
     recentre: bool = True
 
     def source(self, batch_size: int, slots: int) -> NeighbourTasks:
-        """Where its training tasks come from."""
+        """The source of its training tasks."""
         size = min(batch_size, len(self.train.x))
         return NeighbourTasks(*self.train, self.metrics, self.num_context, size, slots, self.recentre)
 
@@ -172,6 +179,7 @@ def train_and_measure_strong(
     splits: Sequence[Split],
     seeds: Sequence[int],
     place: Workplace,
+    how: Likelihoods = FIXED,
 ) -> list[SplitScores]:
     """Train the ensembles of all splits as one fleet, then measure each."""
     teams = [make_members(split, strong, seed) for split, seed in zip(splits, seeds, strict=True)]
@@ -195,7 +203,7 @@ def train_and_measure_strong(
     fleet = experiment.train_replicas(label, make, sources, replicas, settings, place, validation)
     nets = iter([fleet.replica(row, best=True) for row in range(len(everyone))])
     return [
-        measure_ensemble([(next(nets), member) for member in team], split, strong)
+        measure_ensemble([(next(nets), member) for member in team], split, strong, how)
         for team, split in zip(teams, splits, strict=True)
     ]
 
@@ -204,7 +212,7 @@ Team = Sequence[tuple[NeuralProcess, Member]]
 
 
 def fit_damping(ensemble: Team, num_global: int) -> Tensor:
-    """How much of what networks add to the centre to believe, 0 to 1 for each output, [dim_y].
+    """Weights of what networks add to the centre, 0 to 1 for each output, [dim_y].
 
     By least squares on the rows that each has held out, which together are most of the training rows.
     """
@@ -218,15 +226,17 @@ def fit_damping(ensemble: Team, num_global: int) -> Tensor:
     return (torch.stack(products).sum(0) / torch.stack(squares).sum(0).clamp(min=1e-12)).clamp(0, 1)
 
 
-def measure_ensemble(ensemble: Team, split: Split, strong: Strong) -> SplitScores:
+def measure_ensemble(ensemble: Team, split: Split, strong: Strong, how: Likelihoods = FIXED) -> SplitScores:
     """Damp and stretch to what held-out rows say, and measure."""
     learned = as_seen(split.train, strong.flatten)
     damping = fit_damping(ensemble, strong.num_global)
 
-    def mixture(targets: Rows, itself: bool = True) -> GaussianPredictive:
+    def mixture(
+        targets: Rows, itself: bool = True, num_global: int = strong.num_global
+    ) -> GaussianPredictive:
         asked = as_seen(targets, strong.flatten)
         made = [
-            member.predict(net, member.among(learned, asked, itself), strong.num_global, damping)
+            member.predict(net, member.among(learned, asked, itself), num_global, damping)
             for net, member in ensemble
         ]
         return GaussianPredictive(torch.cat([p.loc for p in made]), torch.cat([p.scale for p in made]))
@@ -236,7 +246,15 @@ def measure_ensemble(ensemble: Team, split: Split, strong: Strong) -> SplitScore
         (part, split.task(rows), stretched(mixture(rows, part != "train"), factor))
         for part, rows in (("test", split.test), ("train", split.train))
     )
-    return measure_parts(predictions, split)
+    measured = measure_parts(predictions, split)
+    if how.draws == "fixed":
+        return measured
+
+    def predict(rows: Rows, num_global: int) -> GaussianPredictive:
+        return stretched(mixture(rows, num_global=num_global), factor)
+
+    first = strong.num_global, sum(len(member.metrics) for _, member in ensemble)
+    return with_draws_that_suffice(measured, split, predict, first, draws_latents(ensemble[0][0]), how)
 
 
 def fit_stretch(predictive: GaussianPredictive, task: Task) -> float:
