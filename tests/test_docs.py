@@ -45,6 +45,7 @@ def commands(name: str) -> list[list[str]]:
 
 
 @pytest.mark.filterwarnings("ignore:(rows|tables) that were held out:UserWarning")
+@pytest.mark.filterwarnings("ignore:n_replicas, max_steps has no effect:UserWarning")
 @pytest.mark.parametrize(
     "name", [name for name in NAMES if blocks(name, "python") and "tutorials/" not in name]
 )

@@ -43,7 +43,10 @@ def fit(
     ] = None,
     exclude: Annotated[str | None, typer.Option(help="Columns not to predict from: dates, ids.")] = None,
     task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
-    effort: Annotated[str, typer.Option(help="How long to train: fast, balanced or thorough.")] = "balanced",
+    refine: Annotated[
+        bool, typer.Option("--refine", help="Train a network of your own too, and keep the better.")
+    ] = False,
+    effort: Annotated[str, typer.Option(help="How long to take: fast, balanced or thorough.")] = "balanced",
     replicas: Annotated[int | None, typer.Option(min=1, help="Members of the ensemble.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps, at most.")] = None,
     seed: Annotated[int, typer.Option(help="Decides all that is random.")] = 0,
@@ -87,7 +90,7 @@ def fit(
         _say_understood(x, targets, classes)
         _say_dropped(keep, drop_missing)
         _say_left_out(y, targets, task == "auto" and kind is NPRegressor and len(targets) == 1)
-        how: dict[str, Any] = {"effort": effort, "n_replicas": replicas, "max_steps": steps}
+        how: dict[str, Any] = {"refine": refine, "effort": effort, "n_replicas": replicas, "max_steps": steps}
         how |= {"missing": "refuse" if strict else "impute", "random_state": seed}
         estimator = kind(model, **how, device=device, verbose=True)
         _learn(estimator, x, y, targets, rows.rows(keep).select(groups))
@@ -249,10 +252,8 @@ def _save_and_show(estimator: BaseNP, out: Path, title: str) -> None:
     estimator.save(out)
     (out / PLOT).write_bytes(plot)
     _show(estimator.validation_, title, targets)
-    best = ", ".join(map(str, estimator.best_steps_))
     Console().print(
-        f"The model is in [bold]{out}[/bold], with a calibration plot. Its members have the weights of steps {best} of "
-        f"{estimator.recipe_.num_steps}."
+        f"The model is in [bold]{out}[/bold], with a calibration plot. {estimator.how_it_predicts}."
     )
 
 
