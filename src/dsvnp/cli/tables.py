@@ -18,11 +18,12 @@ from dsvnp.cli.table_rows import (
     check_columns,
     chosen_columns,
     column_names,
+    contexts,
     in_place,
     inputs_of,
+    moments,
     named,
     predict_groups,
-    predict_rows,
     read_known,
     tasks_of,
     without_missing,
@@ -41,7 +42,7 @@ from dsvnp.models import MODELS
 from dsvnp.naming import lookup
 from dsvnp.tabular import NPClassifier, NPRegressor
 from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.columns import Array
+from dsvnp.tabular.columns import Array, texts_of
 from dsvnp.tabular.encoding import Encoding
 from dsvnp.tabular.recipe import AUTO, EFFORTS
 from dsvnp.tabular.saving import PLOT, may_hold
@@ -56,6 +57,10 @@ ModelFolder = Annotated[Path, typer.Argument(help="Folder that `dsvnp fit` wrote
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse missing inputs instead of filling them in.")]
 Group = Annotated[
     str | None, typer.Option(help="Column that says which rows belong together: sensors, patients, machines.")
+]
+Context = Annotated[
+    Path | None,
+    typer.Option(help="Known rows of the task to predict from, for a model fitted with --group."),
 ]
 DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave rows out in which an input number is missing.")
@@ -77,6 +82,13 @@ def fit(
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps, at most.")] = None,
     seed: Annotated[int, typer.Option(help="Decides all that is random.")] = 0,
     group: Group = None,
+    one_table: Annotated[
+        bool,
+        typer.Option("--one-table", help="With --group: one function for all; groups are held out whole."),
+    ] = False,
+    time: Annotated[
+        str | None, typer.Option(help="Column of numbers or dates; the latest rows are held out.")
+    ] = None,
     drop_missing: DropMissing = False,
     strict: Strict = False,
     device: Device = "auto",
@@ -85,6 +97,12 @@ def fit(
 
     With --group each group is a table of its own, and the model predicts a new one from some of its rows.
     """
+    if one_table and not group:
+        raise ValueError(
+            "--one-table says how to treat groups, got no --group; name the column, or leave it out"
+        )
+    if time and group:
+        raise ValueError("rows are held out by --group or by --time, got both; choose one")
     lookup(model, {AUTO: None, **MODELS}, "model")
     lookup(effort, EFFORTS, "effort")
     lookup(task, TASKS, "task")
@@ -120,17 +138,20 @@ def fit(
             "max_steps": steps,
         }
         estimator = kind(model, **settings, device=device, random_state=seed, verbose=True)
-        if groups:
-            tasks = tasks_of(x, y, targets, rows.rows(keep)[groups[0]])
+        kept = rows.rows(keep)
+        if groups and not one_table:
+            tasks = tasks_of(x, y, targets, kept[groups[0]])
             typer.echo(f"{len(tasks)} groups by {groups[0]}")
             estimator.fit_tasks(tasks)
         else:
-            estimator.fit(x, named(y, targets))
+            by: dict[str, Any] = {"groups": texts_of(kept[groups[0]])} if groups else {}
+            by |= {"time": moments(kept, time, table)} if time else {}
+            estimator.fit(x, named(y, targets), **by)
     estimator.target_names_ = tuple(targets)
     plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
     estimator.save(out)
     (out / PLOT).write_bytes(plot)
-    what = "Groups" if groups else "Rows"
+    what = "Groups" if groups and not one_table else "Rows"
     _show(estimator.validation_, f"{what} of {table.name} that were held out", targets)
     best = ", ".join(map(str, estimator.best_steps_))
     Console().print(
@@ -144,10 +165,7 @@ def predict(
     table: TableFile,
     out: Annotated[Path, typer.Option(help="CSV or Parquet for the predictions.")],
     coverage: Annotated[float, typer.Option(help="Share that the interval should hold.")] = 0.9,
-    context: Annotated[
-        Path | None,
-        typer.Option(help="Known rows of the task to predict from, for a model fitted with --group."),
-    ] = None,
+    context: Context = None,
     group: Group = None,
     keep: Annotated[str | None, typer.Option(help="Columns to copy into the predictions, as an id.")] = None,
     drop_missing: DropMissing = False,
@@ -172,11 +190,8 @@ def predict(
         inputs = inputs_of(estimator, whole, table)
         rows, there = without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
         known = None if context is None else read_known(estimator, context)
-        if group and known is not None:
-            columns = predict_groups(estimator, rows, whole.rows(there), known, group, coverage, table)
-        else:
-            pair = None if known is None else (inputs_of(estimator, known.rows, known.path), known.outputs)
-            columns = predict_rows(estimator, rows, coverage, pair)
+        parts = contexts(estimator, whole.rows(there), known, group, table)
+        columns = predict_groups(estimator, rows, parts, coverage)
     kept = [written(whole[name]) for name in copied]
     write_table(out, [*copied, *names], [*kept, *(in_place(values, there) for values in columns)])
     if str(out) != STANDARD:
@@ -188,11 +203,16 @@ def evaluate(
     model: ModelFolder,
     table: TableFile,
     plot: Annotated[Path | None, typer.Option(help="PNG for a calibration plot.")] = None,
+    context: Context = None,
+    group: Group = None,
     drop_missing: DropMissing = False,
     strict: Strict = False,
     device: Device = "auto",
 ) -> None:
-    """Measure a model on a table whose targets are known, beside a mean predictor and ridge."""
+    """Measure a model on a table whose targets are known, next to a mean predictor and ridge.
+
+    With --context rows are predicted from those of that table; with --group as well, each group from its own.
+    """
     if plot is not None:
         _check_plot(plot, table)
     estimator = BaseNP.load(model, device)
@@ -208,7 +228,9 @@ def evaluate(
             raise ValueError(
                 f"{table}: {', '.join(targets)} is known in no row; there is nothing to measure by"
             )
-        found = estimator.evaluate(inputs, outputs)
+        given = None if context is None else read_known(estimator, context)
+        parts = contexts(estimator, rows.rows(keep), given, group, table)
+        found = estimator.evaluate_tasks((inputs.rows(some), outputs[some], pair) for some, pair in parts)
     _say_dropped(keep, drop_missing)
     typer.echo(left_out(outputs, targets))
     _show(found.summary, f"{known} rows of {table.name}", targets)

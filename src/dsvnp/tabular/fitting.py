@@ -101,13 +101,19 @@ def fit_ensemble(
     sizes = _context_sizes(parts, problem.one_table, max_context)
     best = training.best_steps()
     ensemble, answers = _finish(members, parts, problem.seed, sizes)
-    groups = [len(q.x) for part in parts for q in part.questions] if not problem.one_table else None
+    groups: list[int] | None = [len(q.x) for part in parts for q in part.questions]
+    judged = answers
+    if problem.one_table:  # rows that several members held out, as the latest are, count once
+        once = {
+            part.questions[0].x.numpy().tobytes(): answer for part, answer in zip(parts, answers, strict=True)
+        }
+        groups, judged = None, list(once.values())
     return Fit(
         ensemble,
         _summary(answers, ensemble.prior, problem.names),
         training.recipe,
         [best[row] for row in kept],
-        is_clear(answers, ensemble.prior, groups),
+        is_clear(judged, ensemble.prior, groups),
         training.interrupted,
     )
 
