@@ -505,3 +505,16 @@ def test_a_fit_that_learned_nothing_says_so(run, tmp_path):
     table = write(tmp_path / "t.csv", {"a": rng.normal(size=60).round(3), "y": rng.normal(size=60).round(3)})
     code, _, err = fit(run, table, tmp_path / "m", "--target", "y")
     assert (code, "warning: rows that were held out are not predicted clearly better" in err) == (0, True)
+
+
+def test_all_mistakes_of_a_table_are_listed_at_once(run, tmp_path):
+    cells = {
+        **columns(),
+        "id": [f"r{i}" for i in range(60)],
+        "when": ["01/02/2024"] * 60,
+        "big": ["1 000"] * 60,
+    }
+    code, _, err = fit(run, write(tmp_path / "t.csv", cells), tmp_path / "m", "--target", "flow")
+    assert code == 2
+    for name in ("id", "when", "big"):
+        assert f"column {name!r}" in err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +55,18 @@ def inputs_of(estimator: BaseNP, rows: Columns, path: Path) -> Columns:
         raise ValueError("the model was fitted to arrays, whose columns have no names; ask it from Python")
     check_columns(names, rows, path, "was fitted with")
     return rows.select(names)
+
+
+def all_at_once(*checks: Callable[[], object]) -> None:
+    """Do some checks, and raise what all of them complain of as one error."""
+    problems = []
+    for check in checks:
+        try:
+            check()
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
 
 
 def check_columns(names: Sequence[str], rows: Columns, path: Path, what: str) -> None:

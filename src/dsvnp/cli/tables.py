@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from rich.table import Table
 
 from dsvnp.cli.options import Device
 from dsvnp.cli.table_rows import (
+    all_at_once,
     check_columns,
     chosen_columns,
     column_names,
@@ -116,7 +118,8 @@ def fit(
         targets = column_names(target, rows, table)
         groups = column_names(group, rows, table) if group else []
         chosen = chosen_columns(inputs, exclude, [*targets, *groups], rows, table)
-        check_texts(table, rows.select([*chosen, *targets]))
+        used = rows.select([*chosen, *targets])
+        all_at_once(partial(check_texts, table, used), partial(Encoding.fit, rows.select(chosen)))
         kind = TASKS[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
         x, keep = without_missing(rows.select(chosen), None, drop_missing, strict, table)
         y = outputs_of(rows.rows(keep), targets, kind, table)

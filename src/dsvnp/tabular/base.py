@@ -249,8 +249,8 @@ class BaseNP(RowReader, ABC):
         guess = "the shares of the classes" if self.kind == "classifier" else "the mean of y"
         return (
             f"{rows} that were held out are not predicted clearly better than by {guess} (NLL {ours:.3g} against "
-            f"{theirs:.3g}): X may say little about y, or training was too short; try effort='thorough', another "
-            f"model, or more {more}"
+            f"{theirs:.3g}): X may say little about y, or training was too short; try more effort ('thorough'), "
+            f"another model, or more {more}"
         )
 
     # --- answers out ---
