@@ -145,8 +145,8 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
-    rows = []
-    for seed in range(args.seeds):
+    rows = json.loads(args.out.read_text()) if args.out.is_file() else []
+    for seed in sorted(set(range(args.seeds)) - {row["seed"] for row in rows}):
         old, new = draw_table(2 * seed, args.rows), draw_table(2 * seed + 1, args.rows)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
