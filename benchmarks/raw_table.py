@@ -19,7 +19,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -83,15 +82,13 @@ def by_commands(old: Path, new: Path, folder: Path, options: list[str]) -> dict[
     def command(*words: object) -> None:
         subprocess.run([sys.executable, "-m", "dsvnp", *map(str, words)], check=True, capture_output=True)
 
-    start = time.perf_counter()
     command("fit", old, "--target", TARGET, "--out", folder / "model", "--device", "cpu", *options)
-    seconds = time.perf_counter() - start
     command("predict", folder / "model", new, "--out", folder / "predictions.csv", "--keep", "day")
     command("evaluate", folder / "model", new)
     rows, estimator = read_table(new), NPRegressor.load(folder / "model", device="cpu")
     inputs = rows.select(list(estimator.feature_names_in_))
     found = estimator.evaluate(inputs, rows[TARGET]).summary["neural process"]
-    return {name: round(found[name], 4) for name in ("nll", "crps", "rmse")} | {"seconds": round(seconds, 1)}
+    return {name: round(found[name], 4) for name in ("nll", "crps", "rmse")}
 
 
 def numbers_of(cells: Cells) -> tuple[Floats, Floats]:

@@ -134,7 +134,8 @@ def table(rows: list[Row]) -> list[str]:
             for metric in METRICS:
                 for known in KNOWN:
                     values = [row[f"{method} {known}"][metric] for row in some]
-                    cells.append(f"{np.mean(values):.2f} ± {np.std(values):.2f}")
+                    spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+                    cells.append(f"{np.mean(values):.2f}{spread}")
             seconds = f"{np.mean([row['cpu_seconds'] for row in some]):.0f}" if method == "NP" else "–"
             lines.append(f"| {family} | {called} | {' | '.join(cells)} | {seconds} |")
     return lines
