@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from benchmarks import raw_table, tasks
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
@@ -35,3 +38,24 @@ def test_a_unit_is_timed_by_a_part_of_its_steps(tmp_path):
     assert trained["seconds"] == pytest.approx(trained["seconds_taken"] + added, abs=0.15)  # each is rounded
     assert "steps" not in untrained
     assert untrained["seconds"] == untrained["seconds_taken"]
+
+
+def test_tasks_are_compared_with_a_process_for_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "KNOWN", (5, 20))
+    row = tasks.measure("growth", 0, new=2, model="cnp", max_steps=6, n_replicas=1)
+    assert (row["family"], row["model"]) == ("growth", "cnp")
+    assert 0 < row["GP 20"]["rmse"] < 0.6
+    tasks.write([row], tmp_path)
+    assert json.loads((tmp_path / "rows.json").read_text()) == [row]
+    assert f"| growth | GP per task | {row['GP 5']['rmse']:.2f} |" in (tmp_path / "README.md").read_text()
+
+
+def test_the_raw_table_has_gaps_and_boosting_reads_the_same_cells():
+    cells = raw_table.draw_table(0)
+    X, y = raw_table.numbers_of(cells)
+    assert X.shape == (raw_table.ROWS, 8)
+    for name, column in (("price", 1), ("day", 3), ("kind", 7)):
+        gone = np.array([cell is None for cell in cells[name]])
+        np.testing.assert_array_equal(np.isnan(X[:, column]), gone)
+        assert 0.02 < gone.mean() < 0.06
+    assert y.tolist() == [float(cell) for cell in cells["sales"]]

@@ -480,6 +480,27 @@ def test_groups_are_tasks_and_new_ones_are_predicted_from_some_of_their_rows(run
     part = write(tmp_path / "part.csv", {"x": [0, 1], "y": [-5, -5]})
     assert run("predict", tmp_path / "m", one, "--context", part, "--out", tmp_path / "p.csv")[0] == 0
     assert pl.read_csv(tmp_path / "p.csv")["y"][0] == pytest.approx(expected[0], rel=1e-4)
+    asked = write(tmp_path / "asked.csv", {"sensor": ["b", "a", "b"], "x": [1, 2, 3], "y": [8, -5, 8]})
+    code, out, err = run("evaluate", tmp_path / "m", asked, "--context", known, "--group", "sensor")
+    rmse = np.sqrt(np.mean((made["y"].to_numpy() - [8, -5, 8]) ** 2))
+    assert (code, f"{rmse:.4g}" in out) == (0, True), err + out
+
+
+def test_groups_and_the_latest_rows_are_held_out_when_asked(run, tmp_path):
+    table = write(tmp_path / "t.csv", {**holes(80), "day": [f"2024-01-{1 + i % 28:02}" for i in range(80)]})
+    code, out, err = fit(run, table, tmp_path / "m", "--target", "flow", "--time", "day")
+    assert (code, "dates: day" in out) == (0, True), err
+    whole = write(tmp_path / "u.csv", {**holes(80), "plot": np.arange(80) % 6})
+    code, out, err = fit(run, whole, tmp_path / "n", "--target", "flow", "--group", "plot", "--one-table")
+    assert (code, "Rows of u.csv" in out) == (0, True), err
+    assert run("predict", tmp_path / "n", whole, "--out", tmp_path / "o.csv")[0] == 0
+    for words, message in (
+        (["--one-table"], "got no --group"),
+        (["--group", "town", "--time", "day"], "got both"),
+        (["--time", "town"], "--time town has no number or date"),
+    ):
+        code, _, err = fit(run, table, tmp_path / "q", "--target", "flow", *words)
+        assert (code, message in err) == (2, True), err
 
 
 def test_a_fit_that_learned_nothing_says_so(run, tmp_path):
@@ -487,3 +508,16 @@ def test_a_fit_that_learned_nothing_says_so(run, tmp_path):
     table = write(tmp_path / "t.csv", {"a": rng.normal(size=60).round(3), "y": rng.normal(size=60).round(3)})
     code, _, err = fit(run, table, tmp_path / "m", "--target", "y")
     assert (code, "warning: rows that were held out are not predicted clearly better" in err) == (0, True)
+
+
+def test_all_mistakes_of_a_table_are_listed_at_once(run, tmp_path):
+    cells = {
+        **columns(),
+        "id": [f"r{i}" for i in range(60)],
+        "when": ["01/02/2024"] * 60,
+        "big": ["1 000"] * 60,
+    }
+    code, _, err = fit(run, write(tmp_path / "t.csv", cells), tmp_path / "m", "--target", "flow")
+    assert code == 2
+    for name in ("id", "when", "big"):
+        assert f"column {name!r}" in err

@@ -4,7 +4,7 @@ import pytest
 
 from dsvnp.models import MODELS
 from dsvnp.paper.label import Label
-from dsvnp.plotting.style import COLOURS, INK, NAMES
+from dsvnp.plotting.style import COLOURS, INK, NAMES, look_of
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_registered_model_may_have_another_ones_name_in_its_own(monkeypatch):
     assert Label.parse("np-max-wide") == Label("np-max", "wide")
 
 
-def test_figures_know_every_model():
-    assert set(MODELS) <= set(NAMES)
+def test_figures_show_every_model():
+    assert {name: look_of(name).text for name in MODELS} == {name: NAMES.get(name, name) for name in MODELS}
     assert set(NAMES) == set(COLOURS)
     assert len(set(COLOURS.values())) == len(COLOURS)

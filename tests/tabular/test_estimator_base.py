@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from fitted import QUICK, labels, table
+from fitted import QUICK, labels, regressor, table
 
 from dsvnp import NPClassifier, NPRegressor
+from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.fitting import _unbroken
 from dsvnp.tabular.folds import parts_of_table
 from dsvnp.tabular.recipe import Recipe
@@ -86,3 +87,41 @@ def test_a_single_answer_has_no_score_of_strangeness(model, draws):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "rows that were held out")
         assert len(np.unique(NPRegressor(**{**quick, "model": model}).fit(X, Y).ood_score(X))) > 1
+
+
+def test_rows_are_held_out_by_what_a_user_names(monkeypatch):
+    X, Y = table(rows=40, outputs=1)
+    Y[3] = np.nan  # such a row does not count, nor does its group
+    held = []
+    train = BaseNP._train
+    monkeypatch.setattr(
+        BaseNP, "_train", lambda self, parts, *rest: [held.append(parts), train(self, parts, *rest)]
+    )
+    quick = NPRegressor(**{**QUICK, "max_steps": 4})
+    quick.fit(X, Y[:, 0], time=np.datetime64("2024-01-01") + np.arange(40)[::-1])
+    np.testing.assert_array_equal(held[0][0].questions[0].x.numpy(), np.delete(X, 3, 0)[:8])  # a fifth of 39
+    groups = ["a", "b", "c", "d"] * 10
+    quick.fit(X, Y[:, 0], groups=groups)
+    for part in held[1]:
+        asked = {groups[int(np.flatnonzero((row == X).all(1))[0])] for row in part.questions[0].x.numpy()}
+        seen = {groups[int(np.flatnonzero((row == X).all(1))[0])] for row in part.tables[0][0].numpy()}
+        assert not asked & seen
+    for wrong, message in (
+        ({"groups": groups, "time": range(40)}, "by groups or by time, got both"),
+        ({"groups": groups[1:]}, "groups has 39 values but X has 40 rows"),
+        ({"groups": ["a"] * 40}, "groups has 1 group"),
+        ({"time": [1.0] * 40}, "at least 2 different ones"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            quick.fit(X, Y[:, 0], **wrong)
+
+
+def test_tasks_are_measured_together():
+    fitted, (X, Y) = regressor(), table(rows=30, seed=5)
+    contexts = [(X[:5], Y[:5]), (X[5:9], Y[5:9])]
+    together = fitted.evaluate_tasks(
+        [(X[10:14], Y[10:14], contexts[0]), (X[14:], Y[14:], contexts[1]), (X[:2], Y[:2] * np.nan, None)]
+    )
+    apart = [fitted.evaluate(X[10:14], Y[10:14], contexts[0]), fitted.evaluate(X[14:], Y[14:], contexts[1])]
+    costs = [each.summary["neural process"]["nll"] for each in apart]
+    assert together.summary["neural process"]["nll"] == pytest.approx((4 * costs[0] + 16 * costs[1]) / 20)

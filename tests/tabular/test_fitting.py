@@ -17,7 +17,7 @@ from dsvnp.tabular import fitting
 from dsvnp.tabular.correcting import Answer, fit_damping, fit_pool, fit_spread
 from dsvnp.tabular.ensemble import Draws, dissent_of, draws_of, fixed_noise, sharpened
 from dsvnp.tabular.fitting import error_of, is_clear
-from dsvnp.tabular.folds import Question, parts_of_table, parts_of_tables
+from dsvnp.tabular.folds import HoldOut, Question, parts_of_table, parts_of_tables
 from dsvnp.tabular.recipe import Recipe, recipe_for_table, recipes_for_tasks
 from dsvnp.tabular.scaling import ClassScaling, stretched
 from dsvnp.training import Fleet
@@ -45,6 +45,26 @@ def test_each_replica_holds_out_a_fold_of_its_own(num_rows, replicas):
     if num_rows >= replicas >= 5:
         assert set().union(*held) == set(range(num_rows))
         assert sum(map(len, held)) == num_rows
+
+
+def test_groups_are_held_out_whole():
+    groups = np.array([0] * 30 + [1] * 5 + [2] * 9 + [3] * 6)
+    x = torch.from_numpy(np.stack([groups, np.arange(50)], 1)).double()
+    parts = parts_of_table(x, x[:, :1], 5, seed=0, by=HoldOut(groups=groups))
+    assert len({len(part.tables[0][0]) for part in parts}) == 1
+    asked = [set(part.questions[0].y.flatten().tolist()) for part in parts]
+    assert set().union(*asked) == {0, 1, 2, 3}
+    for part, held in zip(parts, asked, strict=True):
+        assert not held & set(part.tables[0][1].flatten().tolist())
+
+
+@pytest.mark.parametrize("time", [np.arange(50.0) % 10, np.arange(50.0), np.repeat([0.0, 1.0], [2, 48])])
+def test_the_latest_rows_are_held_out(time):
+    x = torch.from_numpy(time)[:, None]
+    for part in parts_of_table(x, x, 3, seed=0, by=HoldOut(time=time)):
+        learned, asked = part.tables[0][0], part.questions[0].x
+        assert learned.max() < asked.min()
+        assert len(learned) + len(asked) == 50
 
 
 def test_folds_of_labels_have_all_classes():
@@ -173,7 +193,7 @@ def test_draws_of_a_prediction_come_in_pairs_of_opposite_sign(model):
     assert all(
         value.shape[1] == 2 and value.shape[-2] == 1 for name, value in noise.items() if name == "local"
     )
-    assert draws_of(made, 7) == ((4, 2) if model in ("dsvnp", "dsvtnp") else (7, 1))
+    assert draws_of(made, 7) == ((4, 2) if "local" in noise else (7, 1))
     assert draws_of(made, 1) == (1, 1)
 
 
@@ -224,7 +244,12 @@ def test_a_recipe_grows_with_the_table_and_takes_changes():
     assert sizes == sorted(sizes)
     assert sizes[-1] <= 3000
     assert recipe_for_table(10, "balanced", {"width": 16, "model": "np", "num_steps": None}).width == 16
-    assert [recipe.model for recipe in recipes_for_tasks(40, "fast", {"model": "auto"})] == ["tnp", "attnnp"]
+    recipes = recipes_for_tasks(40, "fast", {"model": "auto"})
+    assert [(recipe.model, recipe.rotary > 0) for recipe in recipes] == [
+        ("tnp", True),
+        ("tnp", False),
+        ("attnnp", False),
+    ]
     (asked,) = recipes_for_tasks(40, "fast", {"model": "np", "width": 16})
     assert (asked.model, asked.width, asked.num_points) == ("np", 16, 32)
     assert isinstance(classifier().ensemble_.replicas[0].outputs, ClassScaling)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +55,18 @@ def inputs_of(estimator: BaseNP, rows: Columns, path: Path) -> Columns:
         raise ValueError("the model was fitted to arrays, whose columns have no names; ask it from Python")
     check_columns(names, rows, path, "was fitted with")
     return rows.select(names)
+
+
+def all_at_once(*checks: Callable[[], object]) -> None:
+    """Do some checks, and raise what all of them complain of as one error."""
+    problems = []
+    for check in checks:
+        try:
+            check()
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
 
 
 def check_columns(names: Sequence[str], rows: Columns, path: Path, what: str) -> None:
@@ -117,6 +129,19 @@ def tasks_of(x: Columns, y: Array, targets: Sequence[str], groups: Array) -> lis
     return [(x.rows(rows), named(y[rows], targets)) for rows in found if len(rows) > 1]
 
 
+def moments(rows: Columns, time: str, path: Path) -> Array:
+    """The column that the latest rows are held out by: numbers or dates, all of them known."""
+    name = column_names(time, rows, path)[0]
+    values = rows[name]
+    gone = missing_cells(values) if values.dtype.kind in "fM" else np.ones(len(values), dtype=bool)
+    if gone.any():
+        place = rows.place(int(gone.argmax()))
+        raise ValueError(
+            f"{path}: --time {name} has no number or date at {place}; fill it in, or choose another column"
+        )
+    return values
+
+
 def named(y: Array, targets: Sequence[str]) -> Any:
     """Several targets with their names; one alone is a column, and its predictions are."""
     return y if y.ndim == 1 else Columns(tuple(targets), tuple(y.T))
@@ -155,21 +180,39 @@ def predict_rows(estimator: BaseNP, rows: Columns, coverage: float, context: Any
     return [*stacked.reshape(len(rows), -1).T, strangeness]
 
 
-def predict_groups(
-    estimator: BaseNP, rows: Columns, whole: Columns, known: Known, group: str, coverage: float, path: Path
-) -> list[Array]:
-    """Predict each group of rows from the known rows of the same group; one that has none from no row at all."""
+def contexts(
+    estimator: BaseNP, whole: Columns, known: Known | None, group: str | None, path: Path
+) -> list[tuple[Array, Any]]:
+    """Which rows of a table are predicted together, and from what: the known rows of their group, or all of them.
+
+    A group of which nothing is known is predicted from no row at all; without known rows the estimator has its own.
+    """
+    everything = np.arange(len(whole))
+    if known is None:
+        return [(everything, None)]
+    inputs = inputs_of(estimator, known.rows, known.path)
+    if group is None:
+        return [(everything, (inputs, known.outputs))]
     check_columns([group], whole, path, "is to be grouped by (--group)")
     check_columns([group], known.rows, known.path, "is to be grouped by (--group)")
     here, there = (np.array(texts_of(table[group])) for table in (whole, known.rows))
-    inputs = inputs_of(estimator, known.rows, known.path)
-    out: list[Array] = []
+    out: list[tuple[Array, Any]] = []
     for name in dict.fromkeys(here.tolist()):
-        asked, given = np.flatnonzero(here == name), np.flatnonzero(there == name)
+        given = np.flatnonzero(there == name)
         pair = (inputs.rows(given), known.outputs[given]) if len(given) else None
-        parts = predict_rows(estimator, rows.rows(asked), coverage, pair)
-        out = out or [np.empty(len(rows), dtype=object) for _ in parts]
-        for column, values in zip(out, parts, strict=True):
+        out.append((np.flatnonzero(here == name), pair))
+    return out
+
+
+def predict_groups(
+    estimator: BaseNP, rows: Columns, parts: Sequence[tuple[Array, Any]], coverage: float
+) -> list[Array]:
+    """Predict rows part by part, see `contexts`."""
+    out: list[Array] = []
+    for asked, pair in parts:
+        found = predict_rows(estimator, rows.rows(asked), coverage, pair)
+        out = out or [np.empty(len(rows), dtype=object) for _ in found]
+        for column, values in zip(out, found, strict=True):
             column[asked] = values.tolist()
     return out
 

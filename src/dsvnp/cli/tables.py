@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,10 @@ ModelFolder = Annotated[Path, typer.Argument(help="Folder that `dsvnp fit` wrote
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse missing inputs instead of filling them in.")]
 Group = Annotated[
     str | None, typer.Option(help="Column that says which rows belong together: sensors, patients, machines.")
+]
+Context = Annotated[
+    Path | None,
+    typer.Option(help="Known rows of the task to predict from, for a model fitted with --group."),
 ]
 DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave rows out in which an input number is missing.")
@@ -51,6 +56,13 @@ def fit(
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps, at most.")] = None,
     seed: Annotated[int, typer.Option(help="Decides all that is random.")] = 0,
     group: Group = None,
+    one_table: Annotated[
+        bool,
+        typer.Option("--one-table", help="With --group: one function for all; groups are held out whole."),
+    ] = False,
+    time: Annotated[
+        str | None, typer.Option(help="Column of numbers or dates; the latest rows are held out.")
+    ] = None,
     drop_missing: DropMissing = False,
     strict: Strict = False,
     device: Device = "auto",
@@ -60,15 +72,23 @@ def fit(
 
     With --group each group is a table of its own, and the model predicts a new one from some of its rows.
     """
-    from dsvnp.cli.table_rows import chosen_columns, column_names, without_missing
+    from dsvnp.cli.table_rows import all_at_once, chosen_columns, column_names, moments, without_missing
     from dsvnp.cli.targets import outputs_of, prediction_names
     from dsvnp.models import MODELS
     from dsvnp.tabular import NPClassifier, NPRegressor
+    from dsvnp.tabular.columns import texts_of
+    from dsvnp.tabular.encoding import Encoding
     from dsvnp.tabular.recipe import AUTO, EFFORTS
     from dsvnp.tabular.table_files import check_texts, read_table
     from dsvnp.training.hooks import tensorboard
 
     kinds = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
+    if one_table and not group:
+        raise ValueError(
+            "--one-table says how to treat groups, got no --group; name the column, or leave it out"
+        )
+    if time and group:
+        raise ValueError("rows are held out by --group or by --time, got both; choose one")
     lookup(model, {AUTO: None, **MODELS}, "model")
     lookup(effort, EFFORTS, "effort")
     lookup(task, kinds, "task")
@@ -78,7 +98,8 @@ def fit(
         targets = column_names(target, rows, table)
         groups = column_names(group, rows, table) if group else []
         chosen = chosen_columns(inputs, exclude, [*targets, *groups], rows, table)
-        check_texts(table, rows.select([*chosen, *targets]))
+        used = rows.select([*chosen, *targets])
+        all_at_once(partial(check_texts, table, used), partial(Encoding.fit, rows.select(chosen)))
         kind = kinds[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
         x, keep = without_missing(rows.select(chosen), None, drop_missing, strict, table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
@@ -93,9 +114,12 @@ def fit(
         how: dict[str, Any] = {"refine": refine, "effort": effort, "n_replicas": replicas, "max_steps": steps}
         how |= {"missing": "refuse" if strict else "impute", "random_state": seed}
         estimator = kind(model, **how, device=device, verbose=True)
-        _learn(estimator, x, y, targets, rows.rows(keep).select(groups))
+        kept = rows.rows(keep)
+        by: dict[str, Any] = {"groups": texts_of(kept[groups[0]])} if groups and one_table else {}
+        by |= {"time": moments(kept, time, table)} if time else {}
+        _learn(estimator, x, y, targets, kept.select([] if one_table else groups), by)
     estimator.target_names_ = tuple(targets)
-    what = "Groups" if groups else "Rows"
+    what = "Groups" if groups and not one_table else "Rows"
     _save_and_show(estimator, out, f"{what} of {table.name} that were held out")
 
 
@@ -104,10 +128,7 @@ def predict(
     table: TableFile,
     out: Annotated[Path, typer.Option(help="CSV or Parquet for the predictions.")],
     coverage: Annotated[float, typer.Option(help="Share that the interval should hold.")] = 0.9,
-    context: Annotated[
-        Path | None,
-        typer.Option(help="Known rows of the task to predict from, for a model fitted with --group."),
-    ] = None,
+    context: Context = None,
     group: Group = None,
     keep: Annotated[str | None, typer.Option(help="Columns to copy into the predictions, as an id.")] = None,
     drop_missing: DropMissing = False,
@@ -120,10 +141,10 @@ def predict(
     """
     from dsvnp.cli.table_rows import (
         column_names,
+        contexts,
         in_place,
         inputs_of,
         predict_groups,
-        predict_rows,
         read_known,
         without_missing,
         written,
@@ -146,11 +167,8 @@ def predict(
         inputs = inputs_of(estimator, whole, table)
         rows, there = without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
         known = None if context is None else read_known(estimator, context)
-        if group and known is not None:
-            columns = predict_groups(estimator, rows, whole.rows(there), known, group, coverage, table)
-        else:
-            pair = None if known is None else (inputs_of(estimator, known.rows, known.path), known.outputs)
-            columns = predict_rows(estimator, rows, coverage, pair)
+        parts = contexts(estimator, whole.rows(there), known, group, table)
+        columns = predict_groups(estimator, rows, parts, coverage)
     kept = [written(whole[name]) for name in copied]
     write_table(out, [*copied, *names], [*kept, *(in_place(values, there) for values in columns)])
     if str(out) != STANDARD:
@@ -162,12 +180,17 @@ def evaluate(
     model: ModelFolder,
     table: TableFile,
     plot: Annotated[Path | None, typer.Option(help="PNG for a calibration plot.")] = None,
+    context: Context = None,
+    group: Group = None,
     drop_missing: DropMissing = False,
     strict: Strict = False,
     device: Device = "auto",
 ) -> None:
-    """Measure a model on a table whose targets are known, beside a mean predictor and ridge."""
-    from dsvnp.cli.table_rows import check_columns, inputs_of, without_missing
+    """Measure a model on a table whose targets are known, next to a mean predictor and ridge.
+
+    With --context rows are predicted from those of that table; with --group as well, each group from its own.
+    """
+    from dsvnp.cli.table_rows import check_columns, contexts, inputs_of, read_known, without_missing
     from dsvnp.cli.targets import known_outputs, left_out, outputs_of, texts_for
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.summary import calibration_plot
@@ -188,7 +211,9 @@ def evaluate(
             raise ValueError(
                 f"{table}: {', '.join(targets)} is known in no row; there is nothing to measure by"
             )
-        found = estimator.evaluate(inputs, outputs)
+        given = None if context is None else read_known(estimator, context)
+        parts = contexts(estimator, rows.rows(keep), given, group, table)
+        found = estimator.evaluate_tasks((inputs.rows(some), outputs[some], pair) for some, pair in parts)
     _say_dropped(keep, drop_missing)
     typer.echo(left_out(outputs, targets))
     _show(found.summary, f"{known} rows of {table.name}", targets)
@@ -230,12 +255,14 @@ def _say_left_out(y: Array, targets: Sequence[str], maybe_codes: bool) -> None:
         typer.echo(hint)
 
 
-def _learn(estimator: BaseNP, x: Columns, y: Array, targets: Sequence[str], groups: Columns) -> None:
+def _learn(
+    estimator: BaseNP, x: Columns, y: Array, targets: Sequence[str], groups: Columns, by: dict[str, Any]
+) -> None:
     """Fit an estimator to a table or, if there is a column of groups, to one table per group."""
     from dsvnp.cli.table_rows import named, tasks_of
 
     if not groups.columns:
-        estimator.fit(x, named(y, targets))
+        estimator.fit(x, named(y, targets), **by)
         return
     tasks = tasks_of(x, y, targets, groups.arrays[0])
     typer.echo(f"{len(tasks)} groups by {groups.columns[0]}")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -23,17 +24,26 @@ from torch import Tensor
 from dsvnp.devices import one_thread, pick_device
 from dsvnp.models import MODELS
 from dsvnp.naming import lookup
-from dsvnp.sources.table import Pair
+from dsvnp.predictive import concatenate
+from dsvnp.sources.table import Pair, known_rows
 from dsvnp.tabular import saving
 from dsvnp.tabular.choosing import Chosen, choose_panel, outside
 from dsvnp.tabular.distribution import Form, RowDistribution
 from dsvnp.tabular.ensemble import Answering, Draws, Ensemble
 from dsvnp.tabular.fitting import Problem, fit_ensemble
-from dsvnp.tabular.folds import Part, parts_of_table, parts_of_tables
+from dsvnp.tabular.folds import HoldOut, Part, parts_of_table, parts_of_tables
 from dsvnp.tabular.panel import Panel
 from dsvnp.tabular.panel import Problem as Question
 from dsvnp.tabular.pictures import Pictures
-from dsvnp.tabular.reading import RowReader, check_known, check_lengths, pair_of, pairs_of, useful
+from dsvnp.tabular.reading import (
+    RowReader,
+    check_known,
+    check_lengths,
+    hold_out_by,
+    pair_of,
+    pairs_of,
+    useful,
+)
 from dsvnp.tabular.recipe import AUTO, EFFORTS, Recipe, recipe_for_table, recipes_for_tasks
 from dsvnp.tabular.remoteness import FEW, remoteness, usual_distance
 from dsvnp.tabular.summary import Summary, calibration_of, classes_as_text, summarise
@@ -142,14 +152,19 @@ class BaseNP(Pictures, RowReader, ABC):
 
     # --- fitting ---
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, groups: Any = None, time: Any = None) -> Self:
         """Fit to one table; tasks are random parts of its rows.
 
         Args:
             X: inputs, [rows, features]; an array, or a data frame of pandas or polars, whose texts are categories.
             y: outputs; missing ones do not count.
+            groups: one value per row; rows with the same one are held out together, where new rows will come from
+                groups that training did not see.
+            time: one number or date per row; the latest rows are held out, where new rows will be later.
         """
-        x, y = self._read_pair(X, y, reset=True)
+        x, known = self._read_pair(X, y, reset=True)
+        by = hold_out_by(groups, time, known_rows(self._read_outputs(y, reset=False)))
+        y = known
         if len(x) < 2:
             raise ValueError(
                 f"expected at least 2 rows with a known output, got n_samples={len(x)}; a row must be left to learn by"
@@ -161,9 +176,9 @@ class BaseNP(Pictures, RowReader, ABC):
                 stacklevel=2,
             )
         seed = self._start()
-        panel = self._choose(x, y, seed) if self.model == AUTO else None
+        panel = self._choose(x, y, seed, by) if self.model == AUTO else None
         if panel is None or self.refine:
-            parts = parts_of_table(x, y, self.n_replicas or EFFORTS[self.effort].table, seed)
+            parts = parts_of_table(x, y, self.n_replicas or EFFORTS[self.effort].table, seed, by)
             recipe = recipe_for_table(len(parts[0].tables[0][0]), self.effort, self._changes())
             self._train(parts, [recipe], seed)
         if panel is not None:
@@ -230,7 +245,7 @@ class BaseNP(Pictures, RowReader, ABC):
             "width": self.width,
         }
 
-    def _choose(self, x: Tensor, y: Tensor, seed: int) -> Chosen:
+    def _choose(self, x: Tensor, y: Tensor, seed: int, by: HoldOut) -> Chosen:
         """Choose a panel of the pretrained network, which needs no training."""
         idle = [name for name in OF_TRAINING if getattr(self, name) is not None]
         if idle and not self.refine:
@@ -244,7 +259,7 @@ class BaseNP(Pictures, RowReader, ABC):
         question = Question(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
         if said := outside(question):
             warnings.warn(said, UserWarning, stacklevel=3)
-        return choose_panel(x, y, question, self.effort, seed, self.max_context, self.target_names_)
+        return choose_panel(x, y, question, self.effort, seed, self.max_context, self.target_names_, by)
 
     def _seat(self, chosen: Chosen, seed: int) -> None:
         """Predict by a panel, unless held-out rows are likelier under replicas that were trained as well."""
@@ -282,8 +297,8 @@ class BaseNP(Pictures, RowReader, ABC):
         guess = "the shares of the classes" if self.kind == "classifier" else "the mean of y"
         return (
             f"{rows} that were held out are not predicted clearly better than by {guess} (NLL {ours:.3g} against "
-            f"{theirs:.3g}): X may say little about y, or training was too short; try effort='thorough', another "
-            f"model, or more {more}"
+            f"{theirs:.3g}): X may say little about y, or training was too short; try more effort ('thorough'), "
+            f"another model, or more {more}"
         )
 
     @property
@@ -358,7 +373,10 @@ class BaseNP(Pictures, RowReader, ABC):
     def _question(self, X: Any, context: Any) -> tuple[Tensor, Pair]:
         """Rows that are asked for, and the context to answer from."""
         check_is_fitted(self)
-        x = self._read_inputs(X, reset=False)
+        return self._read_inputs(X, reset=False), self._context_rows(context)
+
+    def _context_rows(self, context: Any) -> Pair:
+        """The rows to answer from: a user's, or the estimator's own; say so where there is none."""
         rows = (
             self.context_ if context is None else self._read_pair(*pair_of(context, "context"), reset=False)
         )
@@ -368,9 +386,9 @@ class BaseNP(Pictures, RowReader, ABC):
                 "there is no context, so that this answer is for any task rather than for yours; pass some rows of "
                 "the task as context=(X, y), or use the estimator that condition(X, y) returns",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-        return x, rows
+        return rows
 
     def log_prob(self, X: Any, y: Any, context: Any = None) -> Any:
         """Log-density of a row's known outputs together, in the user's units, or log-probability of its label.
@@ -406,21 +424,29 @@ class BaseNP(Pictures, RowReader, ABC):
         return Uncertainty(found.aleatoric, found.epistemic)
 
     def evaluate(self, X: Any, y: Any, context: Any = None) -> Evaluation:
-        """Measure predictions of rows whose outputs are known, beside what anybody could have said.
+        """Measure predictions of rows whose outputs are known, next to what anybody could have said.
 
         Rows of which no output is known do not count.
         """
+        return self.evaluate_tasks([(X, y, context)])
+
+    def evaluate_tasks(self, tasks: Iterable[tuple[Any, Any, Any]]) -> Evaluation:
+        """Measure predictions of several tasks together.
+
+        Args:
+            tasks: inputs, outputs and context of each: a pair (X, y), or None for the estimator's own.
+        """
         check_is_fitted(self)
-        x, outputs = self._read_pair(X, y, reset=False)
-        if not len(x):
+        draws, asked = self.ensemble_.draws(self.n_draws, self.noise_seed_), []
+        for X, y, context in tasks:
+            x, outputs = self._read_pair(X, y, reset=False)
+            if len(x):
+                asked.append((self.ensemble_.predict(self._context_rows(context), x, draws), x, outputs))
+        if not asked:
             raise ValueError("y has no known output; there is nothing to measure by")
-        rows = (
-            self.context_ if context is None else self._read_pair(*pair_of(context, "context"), reset=False)
-        )
-        draws = self.ensemble_.draws(self.n_draws, self.noise_seed_)
-        predictive = self.ensemble_.predict(rows, x, draws)
-        outputs = outputs.to(self.ensemble_.device)
-        predictions = {"neural process": predictive, **self.ensemble_.baselines(x)}
+        found, inputs, known = zip(*asked, strict=True)
+        predictive, outputs = concatenate(found, dim=3), torch.cat(known).to(self.ensemble_.device)
+        predictions = {"neural process": predictive, **self.ensemble_.baselines(torch.cat(inputs))}
         return Evaluation(
             summarise(predictions, outputs, self.target_names_),
             calibration_of(predictive, outputs).cpu(),

@@ -20,6 +20,7 @@ from dsvnp.predictive import Predictive
 from dsvnp.tabular.asking import MOST_CLASSES
 from dsvnp.tabular.correcting import STRETCHES, Answer, toll
 from dsvnp.tabular.fitting import is_clear
+from dsvnp.tabular.folds import BY_CHANCE, HoldOut
 from dsvnp.tabular.leaves import Leaves
 from dsvnp.tabular.panel import (
     LINEAR_VIEWS,
@@ -100,6 +101,7 @@ def choose_panel(
     seed: int,
     most_rows: int | None,
     names: Sequence[str],
+    by: HoldOut = BY_CHANCE,
 ) -> Chosen:
     """Choose a panel for a table.
 
@@ -111,11 +113,14 @@ def choose_panel(
         seed: decides the folds.
         most_rows: rows that a member reads; None for as many as the network knows.
         names: of the outputs.
+        by: what decides which rows are held out.
     """
     budget, width, views = BUDGETS[effort], problem.layout.width + 1, problem.views()
     costly = [view not in LINEAR_VIEWS for view in views]
     most, passes, leaves = reading_of(len(x), width, most_rows or MOST_ROWS, budget)
-    if leaves > 1:
+    if by != BY_CHANCE:
+        split = split_by(by, y, MANY_ROWS if leaves > 1 else most, seed)
+    elif leaves > 1:
         split = split_large(len(x), seed)
     else:
         split = split_rows(y, most, budget.held_out // (width * sum(costly)), budget.folds, seed)
@@ -176,6 +181,13 @@ def split_large(rows: int, seed: int) -> Split:
     order = np.random.default_rng(seed).permutation(rows)[:MANY_ROWS]
     held = min(ENOUGH_HELD_OUT, len(order) // 4)
     return Split(order[None, held:], order[None, :held])
+
+
+def split_by(by: HoldOut, y: Tensor, most: int, seed: int) -> Split:
+    """Hold out rows that are new together: of some groups, or the latest ones."""
+    rng = np.random.default_rng(seed)
+    read, held = by.splits(y, 4, seed)[0]
+    return Split(rng.permutation(read)[None, :most], rng.permutation(held)[None, :ENOUGH_HELD_OUT])
 
 
 def split_rows(y: Tensor, most: int, affordable: int, most_folds: int, seed: int) -> Split:

@@ -91,11 +91,8 @@ def fit_ensemble(
         max_context: size of a prediction's context; None lets the held-out rows choose.
         reporter: where progress goes.
     """
-    training = _best_trial(problem, recipes) if len(recipes) > 1 else None
+    training, recipe = _best_trial(problem, recipes) if len(recipes) > 1 else (None, recipes[0])
     if training is None or not training.interrupted:
-        recipe = (
-            recipes[0] if training is None else next(r for r in recipes if r.model == training.recipe.model)
-        )
         training = Training(problem, recipe)
         training.run(reporter)
     kept = _unbroken(training.fleet)
@@ -104,19 +101,25 @@ def fit_ensemble(
     sizes = _context_sizes(parts, problem.one_table, max_context)
     best = training.best_steps()
     ensemble, answers = _finish(members, parts, problem.seed, sizes)
-    groups = [len(q.x) for part in parts for q in part.questions] if not problem.one_table else None
+    groups: list[int] | None = [len(q.x) for part in parts for q in part.questions]
+    judged = answers
+    if problem.one_table:  # rows that several members held out, as the latest are, count once
+        once = {
+            part.questions[0].x.numpy().tobytes(): answer for part, answer in zip(parts, answers, strict=True)
+        }
+        groups, judged = None, list(once.values())
     return Fit(
         ensemble,
         _summary(answers, ensemble.prior, problem.names),
         training.recipe,
         [best[row] for row in kept],
-        is_clear(answers, ensemble.prior, groups),
+        is_clear(judged, ensemble.prior, groups),
         training.interrupted,
     )
 
 
-def _best_trial(problem: Problem, recipes: Sequence[Recipe]) -> Training:
-    """Train one replica of each recipe for a while, and return that which errs least on what it held out."""
+def _best_trial(problem: Problem, recipes: Sequence[Recipe]) -> tuple[Training, Recipe]:
+    """Train one replica of each recipe for a while; return that which errs least on held-out tables, and its recipe."""
     first = replace(problem, parts=problem.parts[:1])
     tried = []
     for recipe in recipes:
@@ -129,7 +132,7 @@ def _best_trial(problem: Problem, recipes: Sequence[Recipe]) -> Training:
     best = min(range(len(tried)), key=lambda row: errors[row])
     if tried[-1].interrupted:
         tried[best].interrupted = tried[-1].interrupted
-    return tried[best]
+    return tried[best], recipes[best]
 
 
 class Training:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.model_selection import KFold, StratifiedKFold
+from numpy.typing import NDArray
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from torch import Tensor
 
 from dsvnp.sources.table import Pair
@@ -51,19 +52,47 @@ class Part:
         return inputs, OutputScaling.fit(inputs.both(x), y, linear)
 
 
-def parts_of_table(x: Tensor, y: Tensor, num: int, seed: int) -> list[Part]:
+class HoldOut(NamedTuple):
+    """What decides which rows of a table are held out together; chance alone if both are None.
+
+    Attributes:
+        groups: a number for each row; rows of one group are held out together, as they will be new together.
+        time: a number for each row; what is held out is later than all that is learned from.
+    """
+
+    groups: NDArray[np.intp] | None = None
+    time: NDArray[np.float64] | None = None
+
+    def splits(self, y: Tensor, num_folds: int, seed: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Rows to learn from and rows held out, once for each fold; the last rows alone if time decides."""
+        rows = np.zeros(len(y))
+        if self.time is not None:
+            edge = np.quantile(self.time, 1 - 1 / num_folds, method="higher")
+            late = self.time >= edge if (self.time < edge).any() else self.time > edge
+            return [(np.flatnonzero(~late), np.flatnonzero(late))]
+        if self.groups is not None:
+            num_folds = min(num_folds, int(self.groups.max()) + 1)
+            grouped = GroupKFold(num_folds, shuffle=True, random_state=seed)
+            return list(grouped.split(rows, groups=self.groups))
+        labels = None if y.is_floating_point() else y[:, 0].numpy()
+        stratify = labels is not None and np.bincount(labels).min() >= num_folds
+        folds = (StratifiedKFold if stratify else KFold)(num_folds, shuffle=True, random_state=seed)
+        return list(folds.split(rows, labels))
+
+
+BY_CHANCE = HoldOut()
+
+
+def parts_of_table(x: Tensor, y: Tensor, num: int, seed: int, by: HoldOut = BY_CHANCE) -> list[Part]:
     """Cut one table into folds, and give each replica all rows but a fold."""
     num_folds = min(len(x), max(num, 10 if len(x) >= MANY else 5))
-    labels = None if y.is_floating_point() else y[:, 0].numpy()
-    stratify = labels is not None and np.bincount(labels).min() >= num_folds
-    folds = (StratifiedKFold if stratify else KFold)(num_folds, shuffle=True, random_state=seed)
-    splits = list(folds.split(x.numpy(), labels))
+    splits = by.splits(y, num_folds, seed)
     most = max(len(rows) for rows, _ in splits)
     rng = np.random.default_rng(seed)
     parts = []
     for replica in range(num):
-        rows, held = splits[replica % num_folds]
-        # Replicas of a fleet have as many rows each: where a fold is larger by one, a row comes twice.
+        rows, held = splits[replica % len(splits)]
+        # Replicas of a fleet have as many rows each: where a fold is larger, some rows come twice.
         rows = rng.permutation(np.concatenate([rows, rng.choice(rows, most - len(rows))]))
         context = x[rows[:MOST_CONTEXT]], y[rows[:MOST_CONTEXT]]
         parts.append(Part([(x[rows], y[rows])], [Question(context, x[held], y[held])]))

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from dsvnp.naming import lookup
 from dsvnp.sources.table import Pair, known_rows
-from dsvnp.tabular.columns import Columns, is_frame, kind_of
+from dsvnp.tabular.columns import Columns, is_frame, kind_of, values_of
 from dsvnp.tabular.encoding import Encoding, Filling, Floats
+from dsvnp.tabular.folds import HoldOut
 
 MISSING = {"impute": None, "refuse": None}  # what to do with missing inputs
 
@@ -129,6 +130,35 @@ class RowReader(BaseEstimator, ABC):
 
 
 # --- checks ---
+
+
+def hold_out_by(groups: Any, time: Any, known: Tensor) -> HoldOut:
+    """What decides which rows are held out, for the rows of which an output is known."""
+    keep = known.numpy()
+    for name, values in (("groups", groups), ("time", time)):
+        if values is not None and len(values) != len(keep):
+            raise ValueError(
+                f"{name} has {len(values)} values but X has {len(keep)} rows; pass one for each row"
+            )
+    if groups is not None and time is not None:
+        raise ValueError("rows are held out by groups or by time, got both; choose one")
+    if groups is not None:
+        texts = np.array([str(value) for value in np.asarray(values_of(groups)).tolist()])[keep]
+        names, numbers = np.unique(texts, return_inverse=True)
+        if len(names) < 2:
+            raise ValueError(f"groups has {len(names)} group with a known output; a fit needs at least 2")
+        return HoldOut(groups=numbers.astype(np.intp))
+    if time is not None:
+        array = np.asarray(values_of(time))
+        if array.dtype.kind == "M":
+            array = np.where(np.isnat(array), np.nan, array.astype("datetime64[us]").astype(np.int64))
+        moments = np.asarray(array, dtype=np.float64)[keep]
+        if np.isnan(moments).any() or len(np.unique(moments)) < 2:
+            raise ValueError(
+                "time must hold a number or date for each row and at least 2 different ones; mend it"
+            )
+        return HoldOut(time=moments)
+    return HoldOut()
 
 
 def pair_of(value: Any, what: str) -> tuple[Any, Any]:
