@@ -32,7 +32,7 @@ LAYERS = [
     {"streaming", "estimation"},
     {"training"},
     {"plotting", "pretrained", "playground"},
-    {"tabular", "demo"},
+    {"tabular", "demo", "export"},
     {"paper"},
     {"cli", "__main__"},
 ]

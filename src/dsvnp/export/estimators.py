@@ -77,13 +77,17 @@ def estimator_graph(estimator: Any) -> Graph:
         "X": ("rows", width),
         "X_context": ("context", width),
         "y_context": ("context", y.shape[1]),
-        **{name: tuple(1 if axis == "tasks" else axis for axis in each) for name, each in noise_axes(noise).items()},
+        **{
+            name: tuple(1 if axis == "tasks" else axis for axis in each)
+            for name, each in noise_axes(noise).items()
+        },
     }
     dtypes = {"X": x.dtype, "X_context": x.dtype, "y_context": y.dtype}
+    dtypes |= {noise_name(name): torch.float32 for name in noise}
     defaults = {noise_name(name): value.float() for name, value in noise.items()}
     if len(x) > 1:
         defaults |= {"X_context": x, "y_context": y}
-    return Graph(module, axes, dtypes | {noise_name(name): torch.float32 for name in noise}, defaults, _facts(estimator))
+    return Graph(module, axes, dtypes, defaults, _facts(estimator))
 
 
 def _context(estimator: Any) -> tuple[Tensor, Tensor]:

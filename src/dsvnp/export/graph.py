@@ -55,7 +55,7 @@ class Graph:
         return replace(self, defaults={k: v for k, v in self.defaults.items() if k not in names})
 
     def inputs(self, sizes: dict[str, int], generator: torch.Generator) -> dict[str, Tensor]:
-        """Random inputs without a default: axes of the given sizes, normal numbers, labels 0 and 1, all slots filled."""
+        """Random inputs without a default: normal numbers, labels 0 and 1, all slots filled."""
         out = {}
         for name in [name for name in self.axes if name not in self.defaults]:
             shape = [axis if isinstance(axis, int) else sizes[axis] for axis in self.axes[name]]
@@ -65,7 +65,9 @@ class Graph:
                 out[name] = value.to(self.dtypes[name])
             else:
                 labels = torch.randint(2, shape, generator=generator)
-                out[name] = (labels if self.dtypes[name] is torch.int64 else labels >= 0).to(self.dtypes[name])
+                out[name] = (labels if self.dtypes[name] is torch.int64 else labels >= 0).to(
+                    self.dtypes[name]
+                )
         return out
 
     def program(self) -> ExportedProgram:
@@ -83,6 +85,4 @@ class Graph:
             for name, value in examples.items()
         }
         with torch.no_grad():
-            return torch.export.export(
-                self.module, (examples,), dynamic_shapes=(shapes,), strict=False
-            )
+            return torch.export.export(self.module, (examples,), dynamic_shapes=(shapes,), strict=False)

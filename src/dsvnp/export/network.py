@@ -63,7 +63,7 @@ def network_graph(model: NeuralProcess, num_global: int = 16, num_local: int = 2
     return Graph(
         NetworkModule(model),
         axes,
-        dtypes | {"mask_context": torch.bool} | {name: dtype for name in noise_axes(noise)},
+        dtypes | {"mask_context": torch.bool} | dict.fromkeys(noise_axes(noise), dtype),
         {"mask_context": torch.ones(1, 1, dtype=torch.bool)} | {noise_name(k): v for k, v in noise.items()},
         {"kind": "model", "model": model.name, "architecture": model.arch.to_dict()},
     )

@@ -39,25 +39,25 @@ class ScaledModule(nn.Module):
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         y, mask = inputs["y_context"], inputs["mask_context"]
         mask = mask & (torch.ones_like(y[..., 0], dtype=torch.bool) if self.labels else ~y[..., 0].isnan())
-        x, seen = self._inputs(inputs["x_context"], inputs["x_target"], mask)
-        count = mask.shape[1]
+        x = self._inputs(inputs["x_context"], inputs["x_target"], mask)
+        x, x_target = x[:, : mask.shape[1]], x[:, mask.shape[1] :]
         if self.labels:
-            return outputs_of(predictive_of(self.model, x[:, :count], y, mask, x[:, count:], {}).map(Tensor.double))
+            return outputs_of(predictive_of(self.model, x, y, mask, x_target, {}).map(Tensor.double))
         mean, std = (part.unsqueeze(-1) for part in output_scale(y[..., 0], mask))  # [B, 1, 1]
         outputs = ((y - mean) / std).clamp(-CLIP_OUTPUT, CLIP_OUTPUT).float()
-        predictive = predictive_of(self.model, x[:, :count], outputs, mask, x[:, count:], {}).map(Tensor.double)
+        predictive = predictive_of(self.model, x, outputs, mask, x_target, {}).map(Tensor.double)
         assert isinstance(predictive, GaussianPredictive)
         return outputs_of(predictive.affine(mean, std))
 
-    def _inputs(self, x: Tensor, x_target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Scaled and coded inputs of context and targets together, [B, C + T, 2·D], and which are the context's."""
+    def _inputs(self, x: Tensor, x_target: Tensor, mask: Tensor) -> Tensor:
+        """Scaled and coded inputs of context and targets together, [B, C + T, 2·D]."""
         points = torch.cat([x, x_target], dim=1)
         used = torch.ones_like(points[:, 0], dtype=torch.bool)
         if "clip" in self.settings:  # curves have a fixed number of inputs, of which some are not used
             points, used = (F.pad(part, (0, DIMENSIONS - x.shape[-1])) for part in (points, used))
         seen = torch.cat([mask, torch.zeros_like(x_target[..., 0], dtype=torch.bool)], dim=1)
         filled = torch.cat([mask, torch.ones_like(x_target[..., 0], dtype=torch.bool)], dim=1)
-        return standardise(points, used, seen, filled, **self.settings).float(), seen
+        return standardise(points, used, seen, filled, **self.settings).float()
 
 
 def table_graph(model: NeuralProcess) -> Graph:

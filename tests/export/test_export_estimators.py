@@ -1,0 +1,57 @@
+"""Fitted estimators as files: onnxruntime answers as `predict_dist` does, gaps and context included."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fitted import QUICK, classifier, labels, sines, table
+from runtime import NEAR, answer, same, session_of
+
+from dsvnp import NPRegressor
+from dsvnp.tabular.columns import Columns
+
+pytestmark = pytest.mark.filterwarnings("ignore:(rows|tables) that were held out:UserWarning")
+
+
+def test_a_regressor_with_gaps_and_categories(tmp_path):
+    X, Y = table(80)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind=np.where(X[:, 0] > 0, "up", "down"))
+    frame.loc[::7, "b"] = np.nan
+    estimator = NPRegressor(**QUICK).fit(frame, Y)
+    session = session_of(estimator.to_onnx(tmp_path / "model.onnx"))
+    numbers = estimator.encoding_.transform  # what a user of the file does to a table
+    rows = frame.iloc[5:30]
+    got = answer(session, {"X": torch.from_numpy(numbers(Columns.of(rows)))})
+    wanted = estimator.predict_dist(rows).predictive
+    same({name: value[None] for name, value in got.items()}, wanted)
+    # Another context, as `context=` has it.
+    other = frame.iloc[40:60], Y[40:60]
+    context = {
+        "X_context": torch.from_numpy(numbers(Columns.of(other[0]))),
+        "y_context": torch.from_numpy(other[1]),
+    }
+    got = answer(session, {"X": torch.from_numpy(numbers(Columns.of(rows))), **context})
+    same({name: value[None] for name, value in got.items()}, estimator.predict_dist(rows, other).predictive)
+
+
+def test_a_classifier(tmp_path):
+    estimator, (X, _) = classifier(), labels()
+    session = session_of(estimator.to_onnx(tmp_path / "model.onnx"))
+    got = answer(session, {"X": torch.from_numpy(X[:20])})
+    np.testing.assert_allclose(got["probabilities"], estimator.predict_proba(X[:20]), atol=1e-5)
+    facts = session.get_modelmeta().custom_metadata_map["dsvnp"]
+    assert '"classes": ["ash", "elm", "oak"]' in facts
+
+
+def test_an_estimator_of_tasks_needs_a_context(tmp_path):
+    estimator = NPRegressor("cnp", **QUICK).fit_tasks(sines())
+    session = session_of(estimator.to_onnx(tmp_path / "model.onnx"))
+    assert {each.name for each in session.get_inputs()} == {"X", "X_context", "y_context"}
+    (X, y), (other, _) = sines(2, seed=5)
+    for rows in (5, 0):
+        inputs = {"X": other, "X_context": X[:rows], "y_context": y[:rows, None]}
+        got = answer(session, {name: torch.from_numpy(value) for name, value in inputs.items()})
+        if rows:
+            mean, std = estimator.predict(other, return_std=True, context=(X[:rows], y[:rows]))
+            assert np.max(np.abs(got["mean"][:, 0].numpy() - mean) / std) < NEAR
+        assert all(value.isfinite().all() for value in got.values())
