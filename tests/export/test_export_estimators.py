@@ -8,6 +8,7 @@ from fitted import QUICK, classifier, labels, sines, table
 from runtime import NEAR, answer, same, session_of
 
 from dsvnp import NPRegressor
+from dsvnp.export import graph_of
 from dsvnp.tabular.columns import Columns
 
 pytestmark = pytest.mark.filterwarnings("ignore:(rows|tables) that were held out:UserWarning")
@@ -43,15 +44,16 @@ def test_a_classifier(tmp_path):
     assert '"classes": ["ash", "elm", "oak"]' in facts
 
 
-def test_an_estimator_of_tasks_needs_a_context(tmp_path):
+def test_an_estimator_of_tasks_needs_a_context():
+    """The module that is traced, without a file."""
     estimator = NPRegressor("cnp", **QUICK).fit_tasks(sines())
-    session = session_of(estimator.to_onnx(tmp_path / "model.onnx"))
-    assert {each.name for each in session.get_inputs()} == {"X", "X_context", "y_context"}
+    graph = graph_of(estimator)
+    assert set(graph.axes) - set(graph.defaults) == {"X", "X_context", "y_context"}
     (X, y), (other, _) = sines(2, seed=5)
     for rows in (5, 0):
         inputs = {"X": other, "X_context": X[:rows], "y_context": y[:rows, None]}
-        got = answer(session, {name: torch.from_numpy(value) for name, value in inputs.items()})
+        got = graph.module({name: torch.from_numpy(value) for name, value in inputs.items()})
+        assert all(value.isfinite().all() for value in got.values())
         if rows:
             mean, std = estimator.predict(other, return_std=True, context=(X[:rows], y[:rows]))
             assert np.max(np.abs(got["mean"][:, 0].numpy() - mean) / std) < NEAR
-        assert all(value.isfinite().all() for value in got.values())

@@ -40,7 +40,7 @@ def written(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setitem(BaseNP.__init__.__kwdefaults__, "max_steps", 20)
-        patch.setitem(BaseNP.__init__.__kwdefaults__, "n_replicas", 2)
+        patch.setitem(BaseNP.__init__.__kwdefaults__, "n_replicas", 1)
         for block in blocks("python"):
             exec(compile(block, "docs/export.md", "exec"), names)
     assert names["mean"].shape == (1, 30, 1)

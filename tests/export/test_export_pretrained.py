@@ -6,12 +6,13 @@ import pytest
 import torch
 from runtime import NEAR, answer, same, session_of
 
-from dsvnp import Transformer, make_model
-from dsvnp.export import to_onnx
+from dsvnp import CurveRegressor, Transformer, make_model
+from dsvnp.export import graph_of, to_onnx
 from dsvnp.export.units import curve_graph, table_graph
 from dsvnp.models import NeuralProcess
 from dsvnp.pretrained.curves import predict_curve
 from dsvnp.pretrained.heads import for_classes, for_numbers
+from dsvnp.pretrained.loading import Card, save_pretrained
 from dsvnp.pretrained.recipes import RECIPES
 from dsvnp.pretrained.tables import TableUse, predict_classes, predict_numbers
 
@@ -86,3 +87,16 @@ def test_a_graph_for_curves(dims):
         got, wanted = curve_graph(model).module(inputs | mask), predict_curve(model, x, y, targets, 100)
     assert (got["mean"] - wanted.mean).abs().div(wanted.stddev).max() < NEAR
     assert (got["std"] - wanted.stddev).abs().div(wanted.stddev).max() < NEAR
+
+
+def test_a_graph_of_a_fitted_curve_holds_its_points(tmp_path):
+    save_pretrained(small("curves"), Card("curves"), tmp_path, torch.float32)
+    x, y, targets = (part.nan_to_num(100.0) for part in table(30, 7, 1))
+    estimator = CurveRegressor(weights=tmp_path).fit(x.numpy(), y.numpy())
+    graph = graph_of(estimator)
+    assert set(graph.axes) - set(graph.defaults) == {"x_target"}
+    got = graph.module(graph.defaults | {"x_target": targets[None]})
+    mean, std = estimator.predict(targets.numpy(), return_std=True)
+    assert (got["mean"][0, :, 0] - torch.from_numpy(mean)).abs().max() < NEAR * std.min()
+    with pytest.raises(ValueError, match="at most max_context=20 points, got 30"):
+        graph_of(CurveRegressor(max_context=20, weights=tmp_path).fit(x.numpy(), y.numpy()))

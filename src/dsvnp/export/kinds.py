@@ -7,7 +7,7 @@ from typing import Any
 
 from dsvnp.export.graph import Graph
 from dsvnp.export.network import network_graph
-from dsvnp.export.units import curve_graph, table_graph
+from dsvnp.export.units import curve_graph, one_curve_graph, table_graph
 from dsvnp.likelihoods import NumberOrClass
 from dsvnp.models.base import NeuralProcess
 from dsvnp.models.tabtnp import TabTNP
@@ -28,7 +28,10 @@ def graph_of(what: Any, **settings: Any) -> Graph:
         return what
     from dsvnp.export.estimators import estimator_graph  # scikit-learn is not needed for all others
     from dsvnp.tabular.base import BaseNP
+    from dsvnp.tabular.curves import CurveRegressor
 
+    if isinstance(what, CurveRegressor):
+        return one_curve_graph(*what.network_and_points())
     if not isinstance(what, BaseNP):
         raise TypeError(f"expected a model, a fitted estimator or a Graph, got {type(what).__name__}")
     return estimator_graph(what)

@@ -26,6 +26,7 @@ from dsvnp.models.transformer import Layer, Relative, Slots
 from dsvnp.predictive import Predictive
 from dsvnp.task import Task
 
+SETS = ("x_context", "y_context", "mask_context", "x_target")
 EMPTY = -1e30  # score of a slot that is not filled: a softmax gives it no weight next to any other
 
 
@@ -37,9 +38,8 @@ class NetworkModule(nn.Module):
         self.model = exportable(model)
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        noise = noise_among(inputs)
-        sets = (inputs[name] for name in ("x_context", "y_context", "mask_context", "x_target"))
-        return outputs_of(predictive_of(self.model, *sets, noise))
+        x, y, mask, x_target = (inputs[name] for name in SETS)
+        return outputs_of(predictive_of(self.model, x, y, mask, x_target, noise_among(inputs)))
 
 
 def network_graph(model: NeuralProcess, num_global: int = 16, num_local: int = 2, seed: int = 0) -> Graph:

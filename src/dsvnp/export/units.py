@@ -5,6 +5,7 @@ x and y are float64, as in `dsvnp.pretrained`; NaN in x is a missing value of a 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -68,6 +69,15 @@ def table_graph(model: NeuralProcess) -> Graph:
 def curve_graph(model: NeuralProcess) -> Graph:
     """Make the graph of a pretrained network for curves."""
     return _graph(model, "inputs", {"clip": CLIP_INPUT}, {"kind": "curves", "context": "up to 896 points"})
+
+
+def one_curve_graph(model: NeuralProcess, x: Tensor, y: Tensor) -> Graph:
+    """Make the graph of a pretrained network that predicts one curve from its points x [N, D], y [N]."""
+    graph = curve_graph(model)
+    fixed = {"tasks": 1, "inputs": x.shape[1]}
+    axes = {name: tuple(fixed.get(str(axis), axis) for axis in each) for name, each in graph.axes.items()}
+    points = {"x_context": x[None], "y_context": y[None, :, None]}
+    return replace(graph, axes=axes, defaults=graph.defaults | points)
 
 
 def _graph(model: NeuralProcess, axis: str, settings: dict[str, Any], facts: dict[str, Any]) -> Graph:
