@@ -30,7 +30,7 @@ def test_a_fitted_model_becomes_a_program_of_torch(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tables", "--format", "onxx"], "did you mean 'onnx'"),
+        (["tables", "--format", "onxx"], "Did you mean 'onnx'"),
         (["tables", "--format", "pt2", "--require", "mask_context"], "in which no input has a default"),
         (["tabels", "--out", "x.onnx"], "no pretrained network 'tabels'"),
         ([".", "--out", "x.onnx"], "holds no estimator"),

@@ -130,7 +130,7 @@ def test_a_program_of_torch_answers_like_the_model(tmp_path):
 def test_what_cannot_be_exported_is_refused(tmp_path):
     with pytest.raises(TypeError, match="expected a model, a fitted estimator or a Graph, got str"):
         to_onnx("model", tmp_path / "model.onnx")
-    with pytest.raises(ValueError, match="did you mean 'noise_global'"):
+    with pytest.raises(ValueError, match="Did you mean 'noise_global'"):
         to_onnx(made("np"), tmp_path / "model.onnx", required=["noise_globl"])
     with pytest.raises(ValueError, match="only the graph of a model has such settings, got Graph"):
         to_onnx(graph_of(made("np")), tmp_path / "model.onnx", num_global=4)
