@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dsvnp.export.filling import FillingModule, unfilled_context
 from dsvnp.export.graph import Axes, Graph
 from dsvnp.export.network import exportable, noise_among, noise_axes, noise_name, predictive_of
 from dsvnp.export.outputs import outputs_of
@@ -27,19 +28,15 @@ class EnsembleModule(nn.Module):
         filling: what stands in for missing inputs.
     """
 
-    medians: Tensor
-    gaps: Tensor
-
     def __init__(self, ensemble: Ensemble, filling: Filling) -> None:
         super().__init__()
+        self.fill = FillingModule(filling)
         members = [replica.to(torch.device("cpu")) for replica in ensemble.replicas]
         self.models = nn.ModuleList(exportable(member.model).float() for member in members)
         self.scalings = [(member.inputs, member.outputs) for member in members]
-        self.register_buffer("medians", torch.tensor(filling.medians, dtype=torch.float64))
-        self.register_buffer("gaps", torch.tensor(filling.gaps).nonzero()[:, 0])
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        x, x_context = self._filled(inputs["X"]), self._filled(inputs["X_context"])
+        x, x_context = self.fill(inputs["X"]), self.fill(inputs["X_context"])
         noise = noise_among(inputs)
         parts = [self._member(i, x, x_context, inputs["y_context"], noise) for i in range(len(self.models))]
         dissent = dissent_of(parts)
@@ -58,12 +55,6 @@ class EnsembleModule(nn.Module):
         predictive = predictive_of(model, context, known, everywhere, targets, noise).map(Tensor.double)
         return scale_y.inverse(scale_x.both(x), predictive)
 
-    def _filled(self, x: Tensor) -> Tensor:
-        """Numbers without gaps, and flags for the columns that had some in training."""
-        missing = x.isnan()
-        flags = missing[:, self.gaps].to(x.dtype)
-        return torch.cat([torch.where(missing, self.medians, x), flags], dim=-1)
-
 
 def estimator_graph(estimator: Any) -> Graph:
     """Make the graph of a fitted `NPRegressor` or `NPClassifier`."""
@@ -71,7 +62,7 @@ def estimator_graph(estimator: Any) -> Graph:
     module = EnsembleModule(ensemble, filling)
     draws = ensemble.draws(estimator.n_draws, estimator.noise_seed_)
     noise = fixed_noise(module.models[0], draws, torch.empty(0, dtype=torch.float64))  # type: ignore[arg-type]
-    x, y = _context(estimator)
+    x, y = unfilled_context(estimator)
     width = len(filling.medians)
     axes: dict[str, Axes] = {
         "X": ("rows", width),
@@ -87,19 +78,10 @@ def estimator_graph(estimator: Any) -> Graph:
     defaults = {noise_name(name): value.float() for name, value in noise.items()}
     if len(x) > 1:
         defaults |= {"X_context": x, "y_context": y}
-    return Graph(module, axes, dtypes, defaults, _facts(estimator))
+    return Graph(module, axes, dtypes, defaults, facts_of(estimator))
 
 
-def _context(estimator: Any) -> tuple[Tensor, Tensor]:
-    """The estimator's context with its gaps as they were, before they were filled."""
-    filled, y = estimator.context_
-    gaps = torch.tensor(estimator.filling_.gaps)
-    x = filled[:, : len(gaps)].clone()
-    x[:, gaps] = torch.where(filled[:, len(gaps) :] > 0, torch.nan, x[:, gaps])
-    return x, y
-
-
-def _facts(estimator: Any) -> dict[str, Any]:
+def facts_of(estimator: Any) -> dict[str, Any]:
     """Names of columns, outputs and classes."""
     encoding, names = estimator.encoding_, getattr(estimator, "feature_names_in_", None)
     count = len(estimator.filling_.medians)
