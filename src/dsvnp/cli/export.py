@@ -40,10 +40,13 @@ def export(
     if place.is_dir():
         raise ValueError(f"--out {place} is a folder; name a file")
     what = _read(model, classes)
-    if format_ == "pt2":
-        to_pt2(what, place)
-    else:
-        to_onnx(what, place, required=[name.strip() for name in require.split(",") if name.strip()])
+    try:
+        if format_ == "pt2":
+            to_pt2(what, place)
+        else:
+            to_onnx(what, place, required=[name.strip() for name in require.split(",") if name.strip()])
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from None  # one line, as for all that a user can correct
     typer.echo(f"{place}: {place.stat().st_size / 1e6:.1f} MB")
 
 

@@ -6,6 +6,7 @@ rows of the fit as its default; after `fit_tasks` there are none, and a caller h
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -31,7 +32,8 @@ class EnsembleModule(nn.Module):
     def __init__(self, ensemble: Ensemble, filling: Filling) -> None:
         super().__init__()
         self.fill = FillingModule(filling)
-        members = [replica.to(torch.device("cpu")) for replica in ensemble.replicas]
+        # `to` moves a replica's model itself.
+        members = [copy.deepcopy(replica).to(torch.device("cpu")) for replica in ensemble.replicas]
         self.models = nn.ModuleList(exportable(member.model).float() for member in members)
         self.scalings = [(member.inputs, member.outputs) for member in members]
 

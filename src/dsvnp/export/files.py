@@ -23,7 +23,7 @@ from dsvnp.export.graph import Graph
 from dsvnp.export.kinds import graph_of
 from dsvnp.files import write_atomically
 
-OPSET = 18  # old enough for every onnxruntime since 1.14, browsers included
+OPSET = 18  # of torch's exporter: newer ones would be converted, older runtimes know this one
 FACTS = "dsvnp"  # key of the facts in an ONNX file's metadata; their file in a program is FACTS.json
 
 
@@ -37,30 +37,9 @@ def to_onnx(what: Any, path: str | Path, *, required: Collection[str] = (), **se
             you want to pass.
         settings: of the graph: `num_global`, `num_local` and `seed` of a model's draws.
     """
-    try:
-        import onnx
-        import onnxscript  # noqa: F401  (torch's exporter needs it)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"writing ONNX needs {error.name}, which is not installed: pip install 'dsvnp[onnx]'",
-            name=error.name,
-        ) from None
+    onnx = _onnx()
     graph = graph_of(what, **settings).requiring(required)
-    program = graph.program()
-    names = list(graph.module(_examples(program)))
-    with _quiet():
-        made = torch.onnx.export(
-            program,
-            dynamo=True,
-            opset_version=OPSET,
-            input_names=list(graph.axes),
-            output_names=names,
-            verbose=False,
-        )
-    assert made is not None
-    _free_names(made.model.graph)
-    proto = made.model_proto
-    _open_axes(proto, graph)
+    proto = _proto(graph)
     proto.graph.initializer.extend(
         onnx.numpy_helper.from_array(value.detach().cpu().numpy(), name)
         for name, value in graph.defaults.items()
@@ -68,10 +47,7 @@ def to_onnx(what: Any, path: str | Path, *, required: Collection[str] = (), **se
     entry = proto.metadata_props.add()
     entry.key, entry.value = FACTS, json.dumps(_facts(graph))
     onnx.checker.check_model(proto)
-    place = Path(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(place, proto.SerializeToString())
-    return place
+    return _written(Path(path), proto.SerializeToString())
 
 
 def to_pt2(what: Any, path: str | Path, **settings: Any) -> Path:
@@ -87,17 +63,49 @@ def to_pt2(what: Any, path: str | Path, **settings: Any) -> Path:
     program = graph.requiring([name for name in graph.defaults if name.startswith("mask")]).program()
     buffer = io.BytesIO()
     torch.export.save(program, buffer, extra_files={f"{FACTS}.json": json.dumps(_facts(graph))})
-    place = Path(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(place, buffer.getvalue())
-    return place
+    return _written(Path(path), buffer.getvalue())
 
 
-def _examples(program: torch.export.ExportedProgram) -> dict[str, Any]:
-    """The inputs that a program was traced with."""
+def _written(path: Path, content: bytes) -> Path:
+    """Write a file into a folder that is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
+    return path
+
+
+def _onnx() -> Any:
+    """The package `onnx`; what torch's exporter needs beside it is there as well."""
+    try:
+        import onnx
+        import onnxscript  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"writing ONNX needs {error.name}, which is not installed: pip install 'dsvnp[onnx]'",
+            name=error.name,
+        ) from None
+    return onnx
+
+
+def _proto(graph: Graph) -> Any:
+    """Let torch translate a graph; axes have names, and no input has a default yet."""
+    program = graph.program()
     assert program.example_inputs is not None
-    inputs: dict[str, Any] = program.example_inputs[0][0]
-    return inputs
+    names = list(graph.module(*program.example_inputs[0]))
+    inputs = list(graph.axes)
+    with _quiet():
+        made = torch.onnx.export(
+            program,
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=inputs,
+            output_names=names,
+            verbose=False,
+        )
+    assert made is not None
+    _free_names(made.model.graph)
+    proto = made.model_proto
+    _open_axes(proto, graph)
+    return proto
 
 
 def _facts(graph: Graph) -> dict[str, Any]:

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from dsvnp.models.tabtnp import NUM_CODES
 from dsvnp.naming import lookup
+from dsvnp.sources.priors.spectra import DIMENSIONS
 
 SIZES = {  # axes whose size a file leaves open, with a size for the example that is traced: none is 0 or 1
     "tasks": 3,
@@ -23,10 +25,10 @@ SIZES = {  # axes whose size a file leaves open, with a size for the example tha
     "rows": 7,
     "columns": 4,
     "inputs": 2,
-    "draws": 0,  # those of the default
-    "local_draws": 0,
+    "draws": 4,
+    "local_draws": 2,
 }
-LIMITS = {"columns": 64, "inputs": 3}
+LIMITS = {"columns": NUM_CODES, "inputs": DIMENSIONS}
 Axes = tuple[str | int, ...]
 
 
@@ -54,27 +56,9 @@ class Graph:
             lookup(name, self.axes, "input of the graph")
         return replace(self, defaults={k: v for k, v in self.defaults.items() if k not in names})
 
-    def inputs(self, sizes: dict[str, int], generator: torch.Generator) -> dict[str, Tensor]:
-        """Random inputs without a default: normal numbers, labels 0 and 1, all slots filled."""
-        out = {}
-        for name in [name for name in self.axes if name not in self.defaults]:
-            shape = [axis if isinstance(axis, int) else sizes[axis] for axis in self.axes[name]]
-            if self.dtypes[name].is_floating_point:
-                uniform = torch.rand(shape, generator=generator) if "dropout" in name else None
-                value = torch.randn(shape, generator=generator) if uniform is None else uniform
-                out[name] = value.to(self.dtypes[name])
-            else:
-                labels = torch.randint(2, shape, generator=generator)
-                out[name] = (labels if self.dtypes[name] is torch.int64 else labels >= 0).to(
-                    self.dtypes[name]
-                )
-        return out
-
     def program(self) -> ExportedProgram:
         """Trace the module for any size of its open axes."""
-        draws = {"draws": 4, "local_draws": 2}
-        examples = self.inputs(SIZES | draws, torch.Generator().manual_seed(0)) | self.defaults
-        examples = {name: examples[name] for name in self.axes}
+        examples = {name: self.defaults.get(name, self._example(name)) for name in self.axes}
         dims = {name: Dim(name, max=LIMITS.get(name)) for name in SIZES}
         shapes = {
             name: {
@@ -86,3 +70,8 @@ class Graph:
         }
         with torch.no_grad():
             return torch.export.export(self.module, (examples,), dynamic_shapes=(shapes,), strict=False)
+
+    def _example(self, name: str) -> Tensor:
+        """An input to trace with."""
+        shape = [SIZES[axis] if isinstance(axis, str) else axis for axis in self.axes[name]]
+        return torch.ones(shape, dtype=self.dtypes[name])
