@@ -1,4 +1,4 @@
-"""NPRegressor and NPClassifier with their defaults against scikit-learn's estimators, on tables not used for tuning.
+"""NPRegressor and NPClassifier, trained as DSVNP, against scikit-learn's estimators, on tables not used for tuning.
 
     DSVNP_DATA=… python benchmarks/estimators.py --repeats 5
 
@@ -75,7 +75,7 @@ NOT_JUDGED = {"linnerud"}
 
 
 def neural_process(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, seed: int) -> Row:
-    fitted = NPRegressor(random_state=seed, device="cpu").fit(X, y)
+    fitted = NPRegressor("dsvnp", random_state=seed, device="cpu").fit(X, y)
     mean = fitted.predict(X_test)
     log_prob = np.stack([_marginal(fitted, X_test, y_test, i) for i in range(y.shape[1])], 1)
     nll = -log_prob - np.log(y.std(0))
@@ -168,7 +168,7 @@ def classify(make: Callable[[int], Any]) -> Callable[..., Row]:
 ESTIMATORS: dict[str, dict[str, Callable[..., Row]]] = {
     "regression": {"NPRegressor": neural_process, "GP": gaussian_process, "MLP": perceptron},
     "classification": {
-        "NPClassifier": classify(lambda seed: NPClassifier(random_state=seed, device="cpu")),
+        "NPClassifier": classify(lambda seed: NPClassifier("dsvnp", random_state=seed, device="cpu")),
         "HistGradientBoosting": classify(lambda seed: HistGradientBoostingClassifier(random_state=seed)),
     },
 }

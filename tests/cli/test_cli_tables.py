@@ -45,7 +45,10 @@ def run(monkeypatch, capsys):
 
 
 def fit(run, table, out, *words):
-    return run("fit", table, "--out", out, "--replicas", 1, "--steps", 4, "--device", "cpu", *words)
+    quick = (
+        ("--replicas", 1, "--steps", 4) if "--model" in words or "--group" in words else ("--effort", "fast")
+    )
+    return run("fit", table, "--out", out, *quick, "--device", "cpu", *words)
 
 
 def test_numbers_from_fit_to_evaluate(run, tmp_path):

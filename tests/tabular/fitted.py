@@ -6,7 +6,15 @@ import numpy as np
 
 from dsvnp import NPClassifier, NPRegressor
 
-QUICK = {"n_replicas": 2, "max_steps": 60, "width": 32, "n_draws": 4, "random_state": 0, "device": "cpu"}
+QUICK = {
+    "model": "dsvnp",
+    "n_replicas": 2,
+    "max_steps": 60,
+    "width": 32,
+    "n_draws": 4,
+    "random_state": 0,
+    "device": "cpu",
+}
 
 
 def table(rows=160, outputs=2, seed=0):

@@ -132,7 +132,7 @@ def test_arrays_out_whatever_went_in_for_tools_that_want_them():
 def test_many_small_tables_keep_the_name_of_their_labels():
     X, y = labels(rows=40)
     tasks = [(X[:20], pd.Series(y[:20], name="kind")), (X[20:], pd.Series(y[20:], name="kind"))]
-    fitted = NPClassifier("cnp", **{**QUICK, "max_steps": 3}).fit_tasks(tasks)
+    fitted = NPClassifier(**{**QUICK, "model": "cnp", "max_steps": 3}).fit_tasks(tasks)
     assert fitted.target_names_ == ("kind",)
 
 
@@ -140,7 +140,7 @@ def test_many_small_tables_with_labels_of_their_own():
     X, y = labels(rows=60)
     tasks = [(X[i : i + 10], y[i : i + 10]) for i in range(0, 60, 10)]
     tasks[0] = (tasks[0][0], np.array(["ash"] * 10))  # a table may lack a class
-    fitted = NPClassifier("cnp", **{**QUICK, "max_steps": 30}).fit_tasks(tasks)
+    fitted = NPClassifier(**{**QUICK, "model": "cnp", "max_steps": 30}).fit_tasks(tasks)
     assert fitted.classes_.tolist() == ["ash", "elm", "oak"]
     assert fitted.predict_proba(X, context=(X[:5], y[:5])).shape == (60, 3)
 
@@ -164,7 +164,7 @@ def test_it_starts_from_logistic_regression():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 4))
     y = rng.random(150) < 1 / (1 + np.exp(-2 * X[:, 0] + X[:, 1]))
-    fitted = NPClassifier("cnp", **{**QUICK, "max_steps": 3}).fit(
+    fitted = NPClassifier(**{**QUICK, "model": "cnp", "max_steps": 3}).fit(
         X[:100], y[:100]
     )  # the network knows nothing yet
     assert float(fitted.ensemble_.replicas[0].outputs.trust) == 1
@@ -190,7 +190,7 @@ def test_cross_validation_and_clone():
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_fits_and_predicts(model):
     X, y = labels(rows=40)
-    fitted = NPClassifier(model, **{**QUICK, "max_steps": 3}).fit(X, y)
+    fitted = NPClassifier(**{**QUICK, "model": model, "max_steps": 3}).fit(X, y)
     assert np.isfinite(fitted.predict_proba(X)).all()
     assert fitted.sample_y(X[:3], 3).shape == (3, 3)
 

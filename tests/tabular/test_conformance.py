@@ -1,10 +1,10 @@
-"""scikit-learn's own conformance suite over both estimators, with the default model and few steps."""
+"""scikit-learn's own conformance suite over both estimators, with the pretrained default."""
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dsvnp import NPClassifier, NPRegressor
 
-SETTINGS = {"n_replicas": 1, "max_steps": 40, "width": 32, "n_draws": 2, "random_state": 0}
+SETTINGS = {"effort": "fast", "random_state": 0}
 
 
 @parametrize_with_checks([NPRegressor(**SETTINGS), NPClassifier(**SETTINGS)])

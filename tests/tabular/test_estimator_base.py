@@ -76,7 +76,7 @@ def test_the_context_of_a_table_are_rows_of_it_at_random():
 def test_a_single_answer_has_no_score_of_strangeness(model, draws):
     X, Y = table(rows=40)
     quick = {**QUICK, "max_steps": 3, "n_draws": draws}
-    one = NPRegressor(model, **{**quick, "n_replicas": 1}).fit(X, Y)
+    one = NPRegressor(**{**quick, "model": model, "n_replicas": 1}).fit(X, Y)
     with pytest.warns(
         UserWarning, match="ood_score is the same for every row.*use more n_replicas"
     ) as caught:
@@ -85,4 +85,4 @@ def test_a_single_answer_has_no_score_of_strangeness(model, draws):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "rows that were held out")
-        assert len(np.unique(NPRegressor(model, **quick).fit(X, Y).ood_score(X))) > 1
+        assert len(np.unique(NPRegressor(**{**quick, "model": model}).fit(X, Y).ood_score(X))) > 1

@@ -244,7 +244,7 @@ def test_the_context_has_the_size_that_suits_held_out_rows_best(monkeypatch, sig
     monkeypatch.setattr(Question, "context_of", context_of)
     monkeypatch.setattr(fitting, "error_of", lambda *_: torch.tensor(float(sign * seen[0])))
     monkeypatch.setattr(fitting, "CONTEXTS", (8, 16, 32))
-    fitted = NPRegressor("cnp", **{**QUICK, "max_steps": 2}).fit(*table(outputs=1, rows=100))
+    fitted = NPRegressor(**{**QUICK, "model": "cnp", "max_steps": 2}).fit(*table(outputs=1, rows=100))
     assert fitted.ensemble_.num_context == (8 if sign == 1 else 32)
 
 
@@ -257,7 +257,7 @@ def test_the_weights_are_those_of_the_best_validation(monkeypatch):
         return replica(self, row, best)
 
     monkeypatch.setattr(Fleet, "replica", spy)
-    NPRegressor("cnp", **{**QUICK, "max_steps": 4}).fit(*table(outputs=1))
+    NPRegressor(**{**QUICK, "model": "cnp", "max_steps": 4}).fit(*table(outputs=1))
     assert asked[-2:] == [True, True]
     assert not any(asked[:-2])
 
@@ -304,7 +304,7 @@ def test_training_stops_when_held_out_rows_gain_nothing_and_the_best_step_is_kep
     validate = fitting._held_out_error
     monkeypatch.setattr(fitting, "_held_out_error", lambda *args: validate(*args) * 0 + next(errors))
     quick = {**QUICK, "max_steps": 1000, "n_replicas": 1, "width": 8}
-    fitted = NPRegressor("cnp", **quick).fit(*table(rows=40, outputs=1))
+    fitted = NPRegressor(**{**quick, "model": "cnp"}).fit(*table(rows=40, outputs=1))
     assert fitted.best_steps_ == [50]
     assert next(errors, None) is None  # five validations after the best one, then it stops
 
@@ -312,7 +312,7 @@ def test_training_stops_when_held_out_rows_gain_nothing_and_the_best_step_is_kep
 def test_effort_decides_steps_and_members():
     X, Y = table(rows=40, outputs=1)
     quick = {name: value for name, value in QUICK.items() if name not in ("n_replicas", "max_steps")}
-    fast = NPRegressor("cnp", **quick, effort="fast").fit(X, Y)
+    fast = NPRegressor(**{**quick, "model": "cnp"}, effort="fast").fit(X, Y)
     assert (fast.recipe_.num_steps, len(fast.ensemble_.replicas)) == (160, 3)
     with pytest.raises(ValueError, match=r"unknown effort 'fats'\. Did you mean 'fast'"):
         NPRegressor(effort="fats").fit(X, Y)
@@ -321,13 +321,13 @@ def test_effort_decides_steps_and_members():
 def test_what_is_learned_of_noise_is_not_believed():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 3)), rng.normal(size=80)
-    fitted = NPRegressor("cnp", **{**QUICK, "max_steps": 400}).fit(X, y)
+    fitted = NPRegressor(**{**QUICK, "model": "cnp", "max_steps": 400}).fit(X, y)
     assert all(float(replica.outputs.damping.max()) < 0.5 for replica in fitted.ensemble_.replicas)
 
 
 def test_a_classifier_of_noise_is_made_unsure():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 3)), rng.integers(0, 2, size=80)
-    fitted = NPClassifier("cnp", **{**QUICK, "max_steps": 400}).fit(X, y)
+    fitted = NPClassifier(**{**QUICK, "model": "cnp", "max_steps": 400}).fit(X, y)
     assert all(float(replica.outputs.temperature.max()) != 1 for replica in fitted.ensemble_.replicas)
     assert np.abs(fitted.predict_proba(X) - 0.5).mean() < 0.3

@@ -40,14 +40,14 @@ def test_a_model_of_ones_own_works_in_the_estimators(monkeypatch, tmp_path):
     monkeypatch.setitem(MODELS, "tiny", Tiny)
     quick = {**QUICK, "max_steps": 5}
     X, Y = table(rows=40)
-    fitted = NPRegressor("tiny", **quick).fit(X, Y)
+    fitted = NPRegressor(**{**quick, "model": "tiny"}).fit(X, Y)
     assert isinstance(fitted.ensemble_.replicas[0].model, Tiny)
     assert np.isfinite(fitted.predict(X, return_std=True)).all()
     assert fitted.sample_y(X[:3], 3).shape == (3, 2, 3)
     again = NPRegressor.load(fitted.save(tmp_path / "model"), device="cpu")
     np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
     X, y = labels(rows=40)
-    assert np.isfinite(NPClassifier("tiny", **quick).fit(X, y).predict_proba(X)).all()
+    assert np.isfinite(NPClassifier(**{**quick, "model": "tiny"}).fit(X, y).predict_proba(X)).all()
 
 
 def test_a_class_in_place_of_a_name_is_told_how_to_register():

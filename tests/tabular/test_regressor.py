@@ -243,7 +243,7 @@ def test_it_works_in_scikit_learns_tools(tmp_path):
 
 
 def test_many_small_tables_teach_it_to_read_a_new_one():
-    fitted = NPRegressor("np", **{**QUICK, "max_steps": 250, "n_replicas": 1}).fit_tasks(sines(60))
+    fitted = NPRegressor(**{**QUICK, "model": "np", "max_steps": 250, "n_replicas": 1}).fit_tasks(sines(60))
     errors, blind = [], []
     with pytest.warns(UserWarning, match=r"there is no context.*context=\(X, y\).*condition\(X, y\)"):
         fitted.predict(sines(1)[0][0])  # said once: the loop below asks the same
@@ -258,7 +258,7 @@ def test_many_small_tables_teach_it_to_read_a_new_one():
 
 def test_small_tables_may_have_any_length():
     tasks = [(X[: 2 + i], y[: 2 + i]) for i, (X, y) in enumerate(sines(8))]
-    fitted = NPRegressor("np", **{**QUICK, "max_steps": 3, "n_replicas": 3}).fit_tasks(tasks)
+    fitted = NPRegressor(**{**QUICK, "model": "np", "max_steps": 3, "n_replicas": 3}).fit_tasks(tasks)
     assert np.isfinite(fitted.predict(tasks[0][0], context=tasks[0])).all()
 
 
@@ -266,7 +266,7 @@ def test_small_tables_may_come_from_a_generator_and_lack_outputs():
     tasks = [(X, np.stack([y, 2 * y], 1)) for X, y in sines(8)]
     tasks[0][1][:, 1] = np.nan  # an output that the first table lacks, the others have
     quick = {**QUICK, "max_steps": 3}
-    fitted = NPRegressor("np", **quick).fit_tasks(task for task in tasks)
+    fitted = NPRegressor(**{**quick, "model": "np"}).fit_tasks(task for task in tasks)
     assert fitted.predict(tasks[0][0], context=tasks[1]).shape == (12, 2)
     assert np.isfinite(fitted.predict(tasks[0][0], context=tasks[0])).all()
     with pytest.warns(UserWarning, match="there is no context"):
@@ -274,12 +274,12 @@ def test_small_tables_may_come_from_a_generator_and_lack_outputs():
     for _, y in tasks[1:]:
         y[:, 1] = np.nan
     with pytest.raises(ValueError, match="output 1 has no known value"):
-        NPRegressor("np", **quick).fit_tasks(tasks)
+        NPRegressor(**{**quick, "model": "np"}).fit_tasks(tasks)
     for _, y in tasks[1:]:
         y[:] = np.nan
     tasks[0][1][:] = 1.0
     with pytest.raises(ValueError, match="2 rows whose output is known, got 1 of 8"):
-        NPRegressor("np", **quick).fit_tasks(tasks)
+        NPRegressor(**{**quick, "model": "np"}).fit_tasks(tasks)
 
 
 def test_an_output_must_be_known_outside_of_every_fold():
@@ -315,7 +315,7 @@ def test_many_small_frames_share_their_categories():
         for (X, _), town in zip(sines(6), "aabbcc", strict=True)
     ]
     tasks = [(frame, pd.Series(y, name="level")) for frame, (_, y) in zip(frames, sines(6), strict=True)]
-    fitted = NPRegressor("cnp", **{**QUICK, "max_steps": 3}).fit_tasks(tasks)
+    fitted = NPRegressor(**{**QUICK, "model": "cnp", "max_steps": 3}).fit_tasks(tasks)
     assert fitted.encoding_.categories == (None, ("a", "b", "c"))
     assert fitted.predict(frames[0], context=(frames[1], tasks[1][1])).name == "level"
 
@@ -347,7 +347,7 @@ def test_far_away_rows_are_farther_out():
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_fits_and_predicts(model):
     X, Y = table(rows=40)
-    fitted = NPRegressor(model, **{**QUICK, "max_steps": 3}).fit(X, Y)
+    fitted = NPRegressor(**{**QUICK, "model": model, "max_steps": 3}).fit(X, Y)
     assert np.isfinite(fitted.predict(X, return_std=True)).all()
     assert np.isfinite(fitted.sample_y(X[:3], 3)).all()
 
@@ -450,11 +450,11 @@ def test_few_rows_are_said_to_be_few():
     X, y = np.linspace(0, 1, 12)[:, None], np.sin(np.arange(12.0))
     quick = {"n_replicas": 2, "max_steps": 2, "random_state": 0}
     with pytest.warns(UserWarning, match="9 rows are few to learn from"):
-        NPRegressor("cnp", **quick).fit(X[:9], y[:9])
+        NPRegressor(**{**quick, "model": "cnp"}).fit(X[:9], y[:9])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "rows that were held out")
-        NPRegressor("cnp", **quick).fit(X, y)
+        NPRegressor(**{**quick, "model": "cnp"}).fit(X, y)
 
 
 def test_a_fit_computes_with_one_thread_and_leaves_them_as_they_were(monkeypatch):

@@ -53,7 +53,7 @@ def test_columns_of_categories_and_tasks_come_back(tmp_path):
     with pytest.raises(ValueError, match="feature names should match"):
         again.predict(frame[["town", "a"]])
     tasks = sines(6)
-    learned = NPRegressor("np", **{**QUICK, "max_steps": 3}).fit_tasks(tasks)
+    learned = NPRegressor(**{**QUICK, "model": "np", "max_steps": 3}).fit_tasks(tasks)
     back = NPRegressor.load(learned.save(tmp_path / "tasks"))
     with pytest.warns(UserWarning, match="there is no context"):
         np.testing.assert_array_equal(back.predict(tasks[0][0]), learned.predict(tasks[0][0]))

@@ -58,7 +58,7 @@ def test_held_out_tables_choose_the_model(monkeypatch):
     errors["attnnp"] = 3.0
     fitted = NPRegressor(**quick).fit_tasks(sines(6))
     assert (fitted.recipe_.model, fitted.recipe_.num_steps) == ("tnp", 12)
-    assert NPRegressor("np", **quick).fit_tasks(sines(6)).recipe_.model == "np"
+    assert NPRegressor(**{**quick, "model": "np"}).fit_tasks(sines(6)).recipe_.model == "np"
 
 
 def test_tables_may_differ_widely_in_size():

@@ -72,7 +72,10 @@ def fit(
     ] = None,
     exclude: Annotated[str | None, typer.Option(help="Columns not to predict from: dates, ids.")] = None,
     task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
-    effort: Annotated[str, typer.Option(help="How long to train: fast, balanced or thorough.")] = "balanced",
+    refine: Annotated[
+        bool, typer.Option("--refine", help="Train a network of your own too, and keep the better.")
+    ] = False,
+    effort: Annotated[str, typer.Option(help="How long to take: fast, balanced or thorough.")] = "balanced",
     replicas: Annotated[int | None, typer.Option(min=1, help="Members of the ensemble.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps, at most.")] = None,
     seed: Annotated[int, typer.Option(help="Decides all that is random.")] = 0,
@@ -115,6 +118,7 @@ def fit(
             typer.echo(hint)
         settings: dict[str, Any] = {
             "missing": "refuse" if strict else "impute",
+            "refine": refine,
             "effort": effort,
             "n_replicas": replicas,
             "max_steps": steps,
@@ -132,10 +136,8 @@ def fit(
     (out / PLOT).write_bytes(plot)
     what = "Groups" if groups else "Rows"
     _show(estimator.validation_, f"{what} of {table.name} that were held out", targets)
-    best = ", ".join(map(str, estimator.best_steps_))
     Console().print(
-        f"The model is in [bold]{out}[/bold], a calibration plot beside it. Its members have the weights of steps "
-        f"{best} of {estimator.recipe_.num_steps}."
+        f"The model is in [bold]{out}[/bold], a calibration plot beside it. {estimator.how_it_predicts}."
     )
 
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 from dsvnp.predictive.base import Predictive, concatenate, log_mean_exp
 from dsvnp.predictive.categorical import CategoricalPredictive, entropy_of
 from dsvnp.predictive.gaussian import GaussianPredictive
+from dsvnp.predictive.independent import IndependentPredictive
 from dsvnp.predictive.low_rank import LowRankPredictive
 
 __all__ = [
     "CategoricalPredictive",
     "GaussianPredictive",
+    "IndependentPredictive",
     "LowRankPredictive",
     "Predictive",
     "concatenate",

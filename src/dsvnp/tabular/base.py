@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -25,16 +25,23 @@ from dsvnp.models import MODELS
 from dsvnp.naming import lookup
 from dsvnp.sources.table import Pair
 from dsvnp.tabular import saving
+from dsvnp.tabular.asking import MOST_CLASSES
+from dsvnp.tabular.choosing import Chosen, choose_panel
 from dsvnp.tabular.distribution import Form, RowDistribution
-from dsvnp.tabular.ensemble import Answering, Draws
+from dsvnp.tabular.ensemble import Answering, Draws, Ensemble
 from dsvnp.tabular.fitting import Problem, fit_ensemble
 from dsvnp.tabular.folds import Part, parts_of_table, parts_of_tables
+from dsvnp.tabular.panel import Panel
+from dsvnp.tabular.panel import Problem as Question
 from dsvnp.tabular.reading import RowReader, check_known, check_lengths, pair_of, pairs_of, useful
 from dsvnp.tabular.recipe import AUTO, EFFORTS, Recipe, recipe_for_table, recipes_for_tasks
+from dsvnp.tabular.remoteness import FEW, remoteness, usual_distance
 from dsvnp.tabular.summary import Summary, calibration_of, classes_as_text, summarise
+from dsvnp.tabular.views import MOST_COLUMNS, Layout
 from dsvnp.training import Reporter
 
 FEW_ROWS = 10  # of which a fit says that they are few
+OF_TRAINING = ("n_replicas", "max_steps", "learning_rate", "width")
 OUTPUTS = {"same": True, "array": False}
 
 
@@ -70,12 +77,17 @@ class BaseNP(RowReader, ABC):
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[BaseNP]]] = {}  # the kinds of estimator that a folder may hold
     target_names_: tuple[str, ...]
+    ensemble_: Ensemble | Panel
+    recipe_: Recipe | None
+    best_steps_: list[int]
+    validation_: Summary
     _ready: list[Any]  # the context and what answers from it
 
     def __init__(
         self,
         model: str = AUTO,
         *,
+        refine: bool = False,
         effort: str = "balanced",
         n_replicas: int | None = None,
         max_steps: int | None = None,
@@ -90,6 +102,7 @@ class BaseNP(RowReader, ABC):
         verbose: bool = False,
     ) -> None:
         self.model = model
+        self.refine = refine
         self.effort = effort
         self.n_replicas = n_replicas
         self.max_steps = max_steps
@@ -148,8 +161,13 @@ class BaseNP(RowReader, ABC):
                 stacklevel=2,
             )
         seed = self._start()
-        parts = parts_of_table(x, y, self.n_replicas or EFFORTS[self.effort].table, seed)
-        self._train(parts, [recipe_for_table(len(parts[0].tables[0][0]), self.effort, self._changes())], seed)
+        panel = self._choose(x, y, seed) if self.model == AUTO else None
+        if panel is None or self.refine:
+            parts = parts_of_table(x, y, self.n_replicas or EFFORTS[self.effort].table, seed)
+            recipe = recipe_for_table(len(parts[0].tables[0][0]), self.effort, self._changes())
+            self._train(parts, [recipe], seed)
+        if panel is not None:
+            self._seat(panel, seed)
         chosen = np.random.default_rng(seed).permutation(len(x))[: self.ensemble_.num_context]
         self.context_ = x[chosen], y[chosen]
         return self
@@ -212,6 +230,37 @@ class BaseNP(RowReader, ABC):
             "width": self.width,
         }
 
+    def _choose(self, x: Tensor, y: Tensor, seed: int) -> Chosen:
+        """Choose a panel of the pretrained network, which needs no training."""
+        idle = [name for name in OF_TRAINING if getattr(self, name) is not None]
+        if idle and not self.refine:
+            warnings.warn(
+                f"{', '.join(idle)} has no effect: the pretrained network is not trained; pass refine=True to train as "
+                "well, or the name of a model",
+                UserWarning,
+                stacklevel=3,
+            )
+        layout = Layout.of(self.encoding_, self.filling_)
+        classes = 0 if y.is_floating_point() else self._dim_y
+        if outside := _outside(layout, classes):
+            warnings.warn(outside, UserWarning, stacklevel=3)
+        question = Question(layout, classes, pick_device(self.device))
+        return choose_panel(x, y, question, self.effort, seed, self.max_context, self.target_names_)
+
+    def _seat(self, chosen: Chosen, seed: int) -> None:
+        """Predict by a panel, unless held-out rows are likelier under replicas that were trained as well."""
+        panel, summary, clear = chosen
+        if self.refine:
+            trained = self.validation_
+            if trained["neural process"]["nll"] < summary["neural process"]["nll"]:
+                self.validation_ = {**trained, "pretrained": summary["neural process"]}
+                return
+            summary = {**summary, "trained": trained["neural process"]}
+        self.ensemble_, self.validation_, self.recipe_, self.best_steps_ = panel, summary, None, []
+        self.noise_seed_, self._ready = seed, []
+        if not clear:
+            warnings.warn(self._doubt(one_table=True), UserWarning, stacklevel=3)
+
     def _train(self, parts: Sequence[Part], recipes: Sequence[Recipe], seed: int) -> None:
         """Train the replicas and keep them."""
         check_known([part.tables for part in parts], self.target_names_)
@@ -238,6 +287,19 @@ class BaseNP(RowReader, ABC):
             f"model, or more {more}"
         )
 
+    @property
+    def how_it_predicts(self) -> str:
+        """A sentence on what predicts: the pretrained network or trained replicas."""
+        check_is_fitted(self)
+        if isinstance(self.ensemble_, Panel):
+            views = [member.view for board in self.ensemble_.members for member in board]
+            shares = ", ".join(
+                f"{name} {views.count(name) / len(views):.0%}" for name in dict.fromkeys(views)
+            )
+            return f"It predicts with the pretrained network, without training ({shares})"
+        steps = ", ".join(map(str, self.best_steps_))
+        return f"Its members have the weights of steps {steps} of {self.recipe_.num_steps if self.recipe_ else 0}"
+
     # --- answers out ---
 
     def predict_dist(self, X: Any, context: Any = None) -> RowDistribution:
@@ -263,6 +325,7 @@ class BaseNP(RowReader, ABC):
 
     def _conditioned(self, draws: Draws) -> Answering:
         """What answers rows from the estimator's own context; read once, it serves all further predictions."""
+        draws = self.ensemble_.settled(draws)
         if draws.own is not None or not draws.paired:  # draws of functions, which differ each time
             return self.ensemble_.condition(self.context_, draws)
         ready = getattr(self, "_ready", [])  # changed in place: predicting changes no attribute
@@ -275,6 +338,19 @@ class BaseNP(RowReader, ABC):
             ready[:] = [key, self.ensemble_.condition(self.context_, draws)]
         answering: Answering = ready[1]
         return answering
+
+    def _remoteness(self, known: Tensor) -> Callable[[Tensor], Tensor]:
+        """What tells how far rows lie from known ones."""
+        inputs = self.ensemble_.inputs
+        units: list[Tensor] = []  # measured once, and only if somebody asks
+
+        def far(x: Tensor) -> Tensor:
+            here, there = (inputs.scaled(rows.to(inputs.centre.device)) for rows in (x, known))
+            if not units and len(known) >= FEW:
+                units.append(usual_distance(there))
+            return remoteness(here, there, units[0] if units else None).to(self.ensemble_.device)
+
+        return far
 
     def __getstate__(self) -> dict[str, Any]:
         """What pickle and copies keep; an answering function is made again where it is needed."""
@@ -402,3 +478,19 @@ class BaseNP(RowReader, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "ensemble_")
+
+
+def _outside(layout: Layout, num_classes: int) -> str:
+    """What is done with a table that has more columns or classes than the network was trained on; empty for others."""
+    said = []
+    if (columns := layout.numbers + len(layout.groups)) > MOST_COLUMNS:
+        said.append(
+            f"X has {columns} columns and the pretrained network reads {MOST_COLUMNS}: those that tell most of y, or "
+            "principal components, whichever predict held-out rows"
+        )
+    if num_classes > MOST_CLASSES:
+        said.append(
+            f"y has {num_classes} classes and the pretrained network tells {MOST_CLASSES} apart: it chooses a group of "
+            "classes, then one of the group"
+        )
+    return "; ".join([*said, "refine=True also trains a network of your own"]) if said else ""

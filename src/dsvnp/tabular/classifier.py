@@ -19,20 +19,19 @@ from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import is_missing, names_of, values_of
 from dsvnp.tabular.distribution import ClassDistribution
 from dsvnp.tabular.reading import check_lengths
-from dsvnp.tabular.remoteness import FEW, remoteness, usual_distance
 
 
 class NPClassifier(ClassifierMixin, BaseNP):
     """A neural process for classification, sensible without tuning.
 
-    Replicas are trained on different folds of the rows in one fleet; probabilities are those of their mixture, with a
-    temperature that suits the rows they held out. Rows without a label (None or NaN) do not count. The settings are
-    those of `NPRegressor`.
+    For one table a pretrained network predicts, and nothing is trained; probabilities are those of a mixture with
+    logistic regression, which held-out rows weigh, with a temperature that suits them. Rows without a label (None or
+    NaN) do not count. The settings are those of `NPRegressor`.
 
     Attributes:
         classes_: the labels, sorted.
         validation_: what the held-out rows of the training table say of the fit, beside the shares of the classes.
-        recipe_: the sizes and rates that were used.
+        recipe_: the sizes and rates of the training; None without one.
     """
 
     kind: ClassVar[str] = "classifier"
@@ -133,17 +132,8 @@ class NPClassifier(ClassifierMixin, BaseNP):
 
     def _strangeness(self, known: Tensor) -> Callable[[Predictive, Tensor], Tensor]:
         """What scores rows beside the rows of a context."""
-        inputs = self.ensemble_.replicas[0].inputs
-        device = inputs.centre.device
-        units: list[Tensor] = []  # measured once, and only if somebody asks
-
-        def score(predictive: Predictive, x: Tensor) -> Tensor:
-            here, there = (inputs.scaled(rows.to(device)) for rows in (x, known))
-            if not units and len(known) >= FEW:
-                units.append(usual_distance(there))
-            return predictive.entropy()[0] + remoteness(here, there, units[0] if units else None)
-
-        return score
+        far = self._remoteness(known)
+        return lambda predictive, x: predictive.entropy()[0] + far(x)
 
     def _own_record(self) -> dict[str, Any]:
         return {"classes": self.classes_.tolist(), "classes_dtype": self.classes_.dtype.str}

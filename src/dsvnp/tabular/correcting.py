@@ -58,7 +58,7 @@ def fit_spread(answers: Sequence[Answer]) -> dict[str, Tensor]:
         each = [
             -stretched(p, stretch * p.scale.pow(power - 1)).log_prob_each(y[None])[0].sum(0) for p, y in rows
         ]
-        costs.append(torch.stack(each).sum(0) + _toll(stretch))
+        costs.append(torch.stack(each).sum(0) + toll(stretch))
     best = torch.stack(costs).argmin(0).cpu()  # [D]
     chosen = torch.tensor(grid, dtype=torch.float64)[best].to(answers[0].y.device)
     return {"power": chosen[:, 0], "stretch": chosen[:, 1]}
@@ -73,7 +73,7 @@ def fit_pool(answers: Sequence[Answer]) -> dict[str, Tensor]:
     for temperature, trust in grid:
         scaling = ClassScaling(temperature * like, trust=trust * like)
         each = [-scaling.pooled(a.predictive, a.linear).log_prob(a.y[None]).sum() for a in answers]
-        costs.append(torch.stack(each).sum() + _toll(1 / temperature + trust))
+        costs.append(torch.stack(each).sum() + toll(1 / temperature + trust))
     temperature, trust = grid[int(torch.stack(costs).argmin())]
     return {"temperature": temperature * like, "trust": trust * like}
 
@@ -84,7 +84,7 @@ CORRECTIONS: dict[type, tuple[Callable[[Sequence[Answer]], dict[str, Tensor]], .
 }
 
 
-def _toll(stretch: float) -> float:
+def toll(stretch: float) -> float:
     """What a factor far from 1 has to earn, in nats: much for a few rows, nothing for many."""
     return 2 * torch.tensor(stretch).log().square().item()
 

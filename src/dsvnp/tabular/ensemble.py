@@ -151,10 +151,19 @@ class Ensemble:
         """Where it computes."""
         return self.replicas[0].device
 
+    @property
+    def inputs(self) -> InputScaling:
+        """The scaling of inputs by which distances are measured."""
+        return self.replicas[0].inputs
+
     def draws(self, number: int, seed: int) -> Draws:
         """So many draws for each member: two of z_* for each z_G tell what z_* varies from what z_G does."""
         num_global, num_local = draws_of(self.replicas[0].model, number)
         return Draws(num_global, num_local, seed)
+
+    def settled(self, draws: Draws) -> Draws:
+        """The draws that matter."""
+        return draws
 
     def condition(self, context: Pair, draws: Draws) -> Answering:
         """Read the context with all members; rows are answered by their equal-weight mixture, sharpened by accord.

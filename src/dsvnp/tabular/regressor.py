@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,28 +18,32 @@ from dsvnp.predictive import Predictive
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import is_number, names_of, values_of
 from dsvnp.tabular.distribution import NumberDistribution
+from dsvnp.tabular.panel import Panel
 
 
 class NPRegressor(RegressorMixin, BaseNP):
     """A neural process for regression, sensible without tuning.
 
-    Replicas are trained on different folds of the rows in one fleet; a prediction is the mixture of them all, around a
-    linear part. Missing outputs (NaN) do not count. A row's prediction does not depend on the rows asked with it.
-    Answers are of the kind of table that was asked with: an array, or a frame or series of pandas or polars.
+    For one table a pretrained network predicts, and nothing is trained: held-out rows choose the mixture of its views
+    and ridge (`choosing`). A trained model has replicas on different folds of the rows in one fleet; a prediction is
+    the mixture of them all, around a linear part. Missing outputs (NaN) do not count. A row's prediction does not
+    depend on the rows asked with it. Answers are of the kind of table that was asked with: an array, or a frame or
+    series of pandas or polars.
 
     Args:
-        model: which of `dsvnp.MODELS`; "auto" is DSVNP for one table, and for many tables that which predicts held-out
-            tables best.
-        effort: "fast", "balanced" or "thorough": how many steps and members a fit takes.
-        n_replicas: members of the ensemble; None goes by the effort.
+        model: "auto" is the pretrained network for one table, and for many tables the model that predicts held-out
+            tables best; or which of `dsvnp.MODELS` to train.
+        refine: with "auto" and one table, train an ensemble too, and keep what held-out rows prefer.
+        effort: "fast", "balanced" or "thorough": how much is read, or how many steps and members a training takes.
+        n_replicas: members of a trained ensemble; None goes by the effort.
         max_steps: training steps of each, at most; None goes by the number of rows and the effort.
         learning_rate: the largest; None is the recipe's.
-        width: width of the networks; None is the recipe's.
-        n_draws: latent draws of each replica in a prediction.
-        max_context: rows of the fit that a prediction is made from, at most; None lets held-out rows choose. A context
-            of your own (`context=`, `condition`) is used whole.
-        missing: "impute" replaces missing inputs by their column's median and tells the network where; "refuse" is an
-            error that names them.
+        width: width of trained networks; None is the recipe's.
+        n_draws: latent draws of each trained replica in a prediction.
+        max_context: rows that a member predicts from, at most; None is as many as the pretrained network knows, or what
+            held-out rows choose. Trained models use a context of your own (`context=`, `condition`) whole.
+        missing: "impute" takes missing inputs: the pretrained network knows of gaps, others read their column's median
+            and where it stands in; "refuse" is an error that names them.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
         output: "same" for answers of the kind of table that was asked with; "array" for arrays whatever was asked with,
             as those tools of scikit-learn want them that score by probabilities, calibrate or stack.
@@ -48,8 +52,9 @@ class NPRegressor(RegressorMixin, BaseNP):
 
     Attributes:
         validation_: what the held-out rows of the training table say of the fit, beside a mean predictor and ridge.
-        recipe_: the sizes and rates that were used.
-        best_steps_: the step of each member's best validation; it has the weights of that step.
+        how_it_predicts: a sentence on what was chosen.
+        recipe_: the sizes and rates of the training; None without one.
+        best_steps_: the step of each trained member's best validation; it has the weights of that step.
         target_names_: names of the outputs.
     """
 
@@ -96,7 +101,9 @@ class NPRegressor(RegressorMixin, BaseNP):
     def ood_score(self, X: Any, context: Any = None) -> Any:
         """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning.
 
-        ln of the epistemic variance as a part of the outputs' own variance, averaged over outputs.
+        Of a trained model ln of the epistemic variance as a part of the outputs' own variance, averaged over outputs.
+        Of the pretrained network that of the whole variance, and ln of the distance to the nearest context row where
+        that is unusual.
         """
         found = self._distribution(X, context, keep=False)
         values = found.ood_score
@@ -151,12 +158,21 @@ class NPRegressor(RegressorMixin, BaseNP):
             raise ValueError(f"output {empty} has no known value; leave it out of y")
 
     def _distribution(self, X: Any, context: Any, keep: bool) -> NumberDistribution:
-        settings = self._settings_of_distribution(X, *self._question(X, context), self._one_output)
-        return NumberDistribution(**settings, strangeness=self._strangeness, keep=keep)
+        x, rows = self._question(X, context)
+        settings = self._settings_of_distribution(X, x, rows, self._one_output)
+        return NumberDistribution(**settings, strangeness=self._strangeness(rows[0]), keep=keep)
 
-    def _strangeness(self, predictive: Predictive, x: Tensor) -> Tensor:
+    def _strangeness(self, known: Tensor) -> Callable[[Predictive, Tensor], Tensor]:
+        """What scores rows beside the rows of a context."""
         unit = self.ensemble_.prior[1].clamp(min=1e-30)
-        return (predictive.epistemic[0] / unit.square()).mean(-1).clamp(min=1e-30).log()
+        far = self._remoteness(known) if isinstance(self.ensemble_, Panel) else None
+
+        def score(predictive: Predictive, x: Tensor) -> Tensor:
+            variance = predictive.epistemic if far is None else predictive.variance
+            score = (variance[0] / unit.square()).mean(-1).clamp(min=1e-30).log()
+            return score if far is None else score + far(x)
+
+        return score
 
     def _own_record(self) -> dict[str, Any]:
         return {"one_output": self._one_output}

@@ -22,14 +22,22 @@ from torch import Tensor
 
 from dsvnp import __version__
 from dsvnp.devices import pick_device
+from dsvnp.pretrained import read_card
+from dsvnp.tabular.asking import NETWORK
 from dsvnp.tabular.encoding import Encoding, Filling
 from dsvnp.tabular.ensemble import Ensemble, Replica
+from dsvnp.tabular.panel import Member, Panel, Problem
 from dsvnp.tabular.recipe import Recipe
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
+from dsvnp.tabular.views import Layout
 
-FORMAT, VERSION = "dsvnp-estimator", 4
+FORMAT, VERSION = "dsvnp-estimator", 5
 RECORD, TENSORS, PLOT = "estimator.json", "tensors.safetensors", "calibration.png"
 OWN = {RECORD, TENSORS, PLOT}  # `dsvnp fit` adds the plot
+
+
+class OtherWeightsError(ValueError):
+    """An estimator that was fitted with other pretrained weights than the package has."""
 
 
 class Content(NamedTuple):
@@ -85,6 +93,8 @@ def restore(estimator: Any, content: Content, path: Path) -> None:
     """Put what was read from a folder into an estimator of its settings."""
     try:
         _restore(estimator, *content)
+    except OtherWeightsError as error:
+        raise OtherWeightsError(f"{path}: {error}") from None
     except (KeyError, RuntimeError, TypeError) as error:
         raise ValueError(
             f"{path} is damaged: {type(error).__name__} {error}; save the estimator again"
@@ -134,13 +144,13 @@ def _record(estimator: Any) -> dict[str, Any]:
         "params": {
             name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()
         },
-        "recipe": asdict(estimator.recipe_),
+        "recipe": None if estimator.recipe_ is None else asdict(estimator.recipe_),
         "n_features_in": int(estimator.n_features_in_),
         "feature_names_in": None if names is None else [str(name) for name in names],
         "encoding": None if encoding is None else asdict(encoding),
         "filling": asdict(estimator.filling_),
         "target_names": list(estimator.target_names_),
-        "num_replicas": len(estimator.ensemble_.replicas),
+        **_members(estimator.ensemble_),
         "num_context": estimator.ensemble_.num_context,
         "noise_seed": estimator.noise_seed_,
         "validation": estimator.validation_,
@@ -149,27 +159,49 @@ def _record(estimator: Any) -> dict[str, Any]:
     }
 
 
+def _members(ensemble: Ensemble | Panel) -> dict[str, Any]:
+    """Who predicts: the number of replicas, or the members of a panel with the checksum of their network."""
+    if isinstance(ensemble, Ensemble):
+        return {"num_replicas": len(ensemble.replicas)}
+    seats = [[asdict(member) for member in board] for board in ensemble.members]
+    return {"panel": seats, "most_rows": ensemble.most_rows, "network": _network()}
+
+
+def _network() -> dict[str, str]:
+    """Name and checksum of the weights that ship with the package: a folder of a panel holds none itself."""
+    return {"name": NETWORK, "sha256": read_card(NETWORK).sha256}
+
+
 def _tensors(estimator: Any) -> dict[str, Tensor]:
     """All tensors by name."""
     x, y = estimator.context_
     ensemble = estimator.ensemble_
     out = {"context.x": x, "context.y": y, "prior": ensemble.prior, "calibration": ensemble.calibration}
+    if isinstance(ensemble, Panel):
+        out["stretch"] = ensemble.stretch
+        out |= {f"inputs.{name}": value for name, value in vars(ensemble.inputs).items()}
+        out |= {f"outputs.{name}": value for name, value in vars(ensemble.outputs).items()}
+        return _separate(out)
     for row, replica in enumerate(ensemble.replicas):
         out |= {f"replica.{row}.model.{name}": value for name, value in replica.model.state_dict().items()}
         out |= {f"replica.{row}.inputs.{name}": value for name, value in vars(replica.inputs).items()}
         out |= {f"replica.{row}.outputs.{name}": value for name, value in vars(replica.outputs).items()}
-    # Cloned, as none may share memory with another.
-    return {name: value.detach().cpu().clone().contiguous() for name, value in out.items()}
+    return _separate(out)
+
+
+def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of which none shares memory with another."""
+    return {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
 
 
 def _restore(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Put what was read into an estimator."""
-    estimator.recipe_ = Recipe(**record["recipe"])
+    estimator.recipe_ = None if record["recipe"] is None else Recipe(**record["recipe"])
     estimator.n_features_in_ = record["n_features_in"]
     if record["feature_names_in"] is not None:
         estimator.feature_names_in_ = np.array(record["feature_names_in"], dtype=object)
     estimator.encoding_ = _encoding(record["encoding"])
-    width = len(tensors["replica.0.inputs.centre"])
+    width = tensors["context.x"].shape[1]
     filling = record.get("filling", {"medians": [0.0] * width, "gaps": [False] * width})  # before format 4
     estimator.filling_ = Filling(**{name: tuple(values) for name, values in filling.items()})
     estimator.target_names_ = tuple(record["target_names"])
@@ -179,9 +211,46 @@ def _restore(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor])
     estimator.best_steps_ = record.get("best_steps", [])
     estimator.context_ = tensors["context.x"], tensors["context.y"]
     device = pick_device(estimator.device)
+    if "panel" in record:
+        estimator.ensemble_ = _panel(estimator, record, tensors).to(device)
+        return
     replicas = [_replica(estimator, tensors, row).to(device) for row in range(record["num_replicas"])]
     estimator.ensemble_ = Ensemble(
         replicas, record["num_context"], tensors["prior"].to(device), tensors["calibration"]
+    )
+
+
+def _panel(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -> Panel:
+    """A panel, if the package has the weights that it was chosen with."""
+    if record["network"] != _network():
+        raise OtherWeightsError(
+            f"it predicts with the pretrained network {record['network']['name']!r} of dsvnp {record['dsvnp']}, whose "
+            f"weights are not those of dsvnp {__version__}; install that version, or fit again"
+        )
+
+    def part(name: str) -> dict[str, Tensor]:
+        return {
+            key.removeprefix(f"{name}."): value
+            for key, value in tensors.items()
+            if key.startswith(f"{name}.")
+        }
+
+    numbers = estimator.kind == "regressor"
+    problem = Problem(
+        Layout.of(estimator.encoding_, estimator.filling_),
+        0 if numbers else estimator._dim_y,
+        torch.device("cpu"),
+    )
+    return Panel(
+        tuple(tuple(Member(**member) for member in board) for board in record["panel"]),
+        tensors["stretch"],
+        record["most_rows"],
+        record["num_context"],
+        problem,
+        InputScaling(**part("inputs")),
+        (OutputScaling if numbers else ClassScaling)(**part("outputs")),
+        tensors["prior"],
+        tensors["calibration"],
     )
 
 

@@ -178,7 +178,9 @@ class ClassScaling:
     trust: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.float64))
 
     @classmethod
-    def fit(cls, x: Tensor, y: Tensor, num_classes: int, linear: bool = True) -> ClassScaling:
+    def fit(
+        cls, x: Tensor, y: Tensor, num_classes: int, linear: bool = True, strength: float = 1.0
+    ) -> ClassScaling:
         """Fit a logistic regression to squashed inputs [N, D_x] and labels [N, 1]; the network alone counts at first.
 
         Args:
@@ -186,11 +188,12 @@ class ClassScaling:
             y: labels.
             num_classes: number of classes.
             linear: False leaves the logistic regression out.
+            strength: C, how far the coefficients may go.
         """
         present = torch.unique(y).tolist()
         if not linear or len(present) < 2:
             return cls(torch.ones(1, dtype=torch.float64))
-        made = LogisticRegression(max_iter=200).fit(x.numpy(), y[:, 0].numpy())
+        made = LogisticRegression(C=strength, max_iter=200).fit(x.numpy(), y[:, 0].numpy())
         coef, intercept = (torch.from_numpy(np.atleast_1d(part)) for part in (made.coef_, made.intercept_))
         if len(present) == 2:
             coef, intercept = torch.cat([-coef, coef]) / 2, torch.cat([-intercept, intercept]) / 2

@@ -1,0 +1,240 @@
+"""Choosing: rows that are held out say who sits on a panel, and what to expect of it.
+
+Every view predicts rows that it has not read, and gets seats on the panel in proportion to its weight in the mixture
+that makes these rows the most likely. Reading takes time in proportion to rows × columns; a budget of such cells says
+how many rows are held out, and how many orders of the columns the panel reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsvnp.predictive import Predictive
+from dsvnp.tabular.correcting import STRETCHES, Answer, toll
+from dsvnp.tabular.fitting import is_clear
+from dsvnp.tabular.panel import (
+    LINEAR_VIEWS,
+    Member,
+    Panel,
+    Problem,
+    consult,
+    seated,
+    side_by_side,
+    stretch_all,
+)
+from dsvnp.tabular.reading import check_known
+from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
+from dsvnp.tabular.summary import Summary, blind, calibration_of, prior_of, summarise
+
+SEATS = 8
+PSEUDO_ROWS = 2.0
+LEAST = -1e6  # ln p of a view that is out of the question
+FEWEST_ROWS = 160  # that a split reads, and of which it holds out a part, even beyond the budget
+ENOUGH_ROWS = 512  # that a member reads even beyond the budget
+MANY_ROWS = 10_000  # that the linear part to compare with is fitted to, at most
+MOST_ROWS = 1024  # that a member reads: the network has learned from up to 896
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much may be read.
+
+    Attributes:
+        held_out: cells, rows × columns, that all views together read to be compared.
+        panel: cells that the members of the panel read.
+        folds: folds that a table is cut into, at most.
+        passes: orders of columns that a panel reads, at most.
+    """
+
+    held_out: int
+    panel: int
+    folds: int
+    passes: int
+
+
+BUDGETS = {
+    "fast": Budget(5_000, 5_000, 2, 2),
+    "balanced": Budget(16_000, 24_000, 3, 4),
+    "thorough": Budget(200_000, 200_000, 5, 8),
+}
+
+
+class Chosen(NamedTuple):
+    """A panel, what held-out rows say of it, and whether that is clearly better than nothing."""
+
+    panel: Panel
+    summary: Summary
+    is_clear: bool
+
+
+class Split(NamedTuple):
+    """Folds of as many rows each: those that are read, [F, N], and those that are held out, [F, M]."""
+
+    read: NDArray[np.intp]
+    held: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.read)
+
+
+def choose_panel(
+    x: Tensor,
+    y: Tensor,
+    problem: Problem,
+    effort: str,
+    seed: int,
+    most_rows: int | None,
+    names: Sequence[str],
+) -> Chosen:
+    """Choose a panel for a table.
+
+    Args:
+        x: encoded rows, [N, D].
+        y: outputs, [N, D_y], NaN where missing, or labels [N, 1].
+        problem: what they are.
+        effort: one of `BUDGETS`.
+        seed: decides the folds.
+        most_rows: rows that a member reads; None for as many as the network knows.
+        names: of the outputs.
+    """
+    budget = BUDGETS[effort]
+    width = problem.layout.width + 1
+    views = problem.views()
+    networks = [view for view in views if view not in LINEAR_VIEWS]
+    most, passes = reading_of(len(x), width, most_rows or MOST_ROWS, budget)
+    split = split_rows(y, most, budget.held_out // (width * len(networks)), budget.folds, seed)
+    check_known([[(x[rows], y[rows])] for rows in split.read], names)
+    boards, mixtures, lines = [], [], []
+    held = torch.from_numpy(split.held.reshape(-1))
+    for column in range(y.shape[1]):
+        found = [_held_out(view, x, y[:, column], split, problem) for view in views]
+        scores = torch.stack(
+            [p.log_prob(y[held, column][None, :, None].to(problem.device))[0] for p in found]
+        )
+        seats = give_seats(scores, SEATS, [view in networks for view in views], passes)
+        boards.append(_members([views[seat] for seat in seats], passes))
+        mixtures.append(seated([found[seat] for seat in seats]))
+        lines.append(found[views.index("linear")])
+    mixture, line = (side_by_side(parts) for parts in (mixtures, lines))
+    truth = y[held].to(problem.device)
+    stretch = fit_stretch(mixture, truth)
+    mixture = stretch_all(mixture, stretch)
+    inputs = InputScaling.fit(x)
+    some = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:MANY_ROWS])
+    outputs = _linear_part(inputs, x[some], y[some], problem.num_classes)
+    prior = prior_of(y, problem.num_classes).to(problem.device)
+    panel = Panel(
+        tuple(boards), stretch, most, most * passes, problem, inputs, outputs, prior,
+        calibration_of(mixture, truth).cpu(),
+    )  # fmt: skip
+    called = "logistic regression" if problem.num_classes else "ridge"
+    predictions = {"neural process": mixture, "mean predictor": blind(prior, len(truth)), called: line}
+    clear = is_clear([Answer(mixture, outputs, truth[:, :0], truth)], prior)
+    return Chosen(panel, summarise(predictions, truth, names), clear)
+
+
+def reading_of(rows: int, width: int, most: int, budget: Budget) -> tuple[int, int]:
+    """Rows that a member reads at most, and the number of orders: two at least, since their dissent tells doubt."""
+    most = min(most, max(ENOUGH_ROWS, budget.panel // (2 * width)))
+    return most, int(np.clip(budget.panel // (width * min(rows, most)), 2, max(2, budget.passes)))
+
+
+def split_rows(y: Tensor, most: int, affordable: int, most_folds: int, seed: int) -> Split:
+    """Cut a table into folds, or a part of a large one in two.
+
+    Args:
+        y: outputs, or labels of which each fold has its share.
+        most: rows that are read at once.
+        affordable: rows that may be read in all.
+        most_folds: how many folds there may be.
+        seed: decides which go where.
+    """
+    order = np.random.default_rng(seed).permutation(len(y))
+    folds = int(np.clip(affordable // len(y), 1, min(most_folds, len(y))))
+    if folds < 2:
+        order = order[: max(affordable, FEWEST_ROWS)]
+        folds = 4 if len(order) >= 8 else 2
+        parts = 1
+    else:
+        order, parts = order[: most * folds // (folds - 1)], folds
+    if not y.is_floating_point():
+        order = order[np.argsort(y[order, 0].numpy(), kind="stable")]
+    size = len(order) // folds
+    held = np.stack([order[k : size * folds : folds] for k in range(parts)])
+    return Split(np.stack([np.setdiff1d(order, some, assume_unique=True) for some in held]), held)
+
+
+def give_seats(scores: Tensor, number: int, costly: Sequence[bool], most: int) -> list[int]:
+    """Share seats out by the weights of the mixture of views under which held-out rows are the most likely.
+
+    Args:
+        scores: ln p of held-out rows under each view, [V, N].
+        number: of seats.
+        costly: which views the network must read for.
+        most: number of different views among those; the others with the least weight go.
+    """
+    weights = mixture_weights(scores)
+    dear = torch.tensor(costly, device=scores.device)
+    if int(dear.sum()) > most:
+        kept = torch.where(dear, weights, -1.0).topk(most).indices
+        out = dear & ~torch.isin(torch.arange(len(scores), device=scores.device), kept)
+        weights = mixture_weights(torch.where(out[:, None], LEAST, scores))
+    share = number * weights
+    seats = share.floor()
+    rest = (share - seats).topk(number - int(seats.sum())).indices
+    seats[rest] += 1
+    return [view for view, count in enumerate(seats.tolist()) for _ in range(int(count))]
+
+
+def mixture_weights(scores: Tensor, steps: int = 100) -> Tensor:
+    """Weights [V] of the mixture that makes rows with ln p [V, N] the most likely, by EM.
+
+    Each view has a share of `PSEUDO_ROWS` beforehand: few rows decide little.
+    """
+    weights = torch.full_like(scores[:, 0], 1 / len(scores))
+    for _ in range(steps):
+        held = (scores + weights.log()[:, None]).softmax(0).sum(1) + PSEUDO_ROWS / len(scores)
+        weights = held / held.sum()
+    return weights
+
+
+def fit_stretch(mixture: Predictive, y: Tensor) -> Tensor:
+    """The factor of each output, or of the classes, under which held-out rows are the most likely, [D]."""
+    costs = []
+    for factor in STRETCHES.tolist():
+        one = torch.full((1,), factor, dtype=torch.float64, device=y.device)
+        costs.append(-stretch_all(mixture, one).log_prob_each(y[None])[0].sum(0) + toll(factor))
+    return STRETCHES.to(y.device)[torch.stack(costs).argmin(0)]
+
+
+def _held_out(view: str, x: Tensor, y: Tensor, split: Split, problem: Problem) -> Predictive:
+    """What a view says of held-out rows, [1, S, 1, F·M, ·], each fold in an order of its own."""
+    sets = [(x[rows], y[rows]) for rows in split.read]
+    found = consult(view, sets, range(len(split)), problem, exact=False)([x[rows] for rows in split.held])
+    return found.map(lambda a: a.permute(2, 1, 0, 3, 4).flatten(2, 3).unsqueeze(2))
+
+
+def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
+    """Seats as members; those of one view show columns in several orders, as far as the passes go."""
+    reading = sum(view not in LINEAR_VIEWS for view in views)
+    out = []
+    for index, view in enumerate(views):
+        share = max(1, passes * views.count(view) // reading) if view not in LINEAR_VIEWS else passes
+        out.append(Member(view, views[:index].count(view) % share))
+    return tuple(out)
+
+
+def _linear_part(
+    inputs: InputScaling, x: Tensor, y: Tensor, num_classes: int
+) -> OutputScaling | ClassScaling:
+    """Ridge or logistic regression of all rows."""
+    if num_classes:
+        return ClassScaling.fit(inputs.transform(x), y, num_classes)
+    return OutputScaling.fit(inputs.both(x), y)

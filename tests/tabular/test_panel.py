@@ -1,0 +1,181 @@
+"""The pretrained default: answers at once, chosen and corrected by rows that were held out."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fitted import labels, table
+from scipy.stats import norm
+
+from dsvnp import NPClassifier, NPRegressor
+from dsvnp.predictive import IndependentPredictive
+from dsvnp.pretrained import for_numbers, load_pretrained
+from dsvnp.pretrained.tables import TableUse, predict_numbers
+from dsvnp.tabular.asking import read
+from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_rows
+from dsvnp.tabular.views import Layout, fit_view, relevance
+
+CPU = torch.device("cpu")
+
+
+def fit(rows=60, outputs=2, **settings):
+    X, Y = table(rows, outputs)
+    return NPRegressor(effort="fast", random_state=0, device="cpu", **settings).fit(X, Y)
+
+
+def test_a_reading_says_what_the_network_says():
+    X, Y = (torch.from_numpy(part) for part in table(50, 1))
+    X[3, 1] = torch.nan
+    expected = predict_numbers(
+        for_numbers(load_pretrained("tables")), X[:40], Y[:40, 0], X[40:], TableUse(num_orders=1)
+    )
+    found = read([(X[:40], Y[:40, 0])], [0], 0, CPU)([X[40:]])
+    torch.testing.assert_close(found.mean, expected.mean, rtol=1e-4, atol=1.0)  # y is of the order of 5000
+    hidden = Y[:40, 0].clone()
+    hidden[:9] = torch.nan  # as good as not there
+    some = [read([pair], [0], 0, CPU)([X[40:]]).mean for pair in ((X[:40], hidden), (X[9:40], hidden[9:]))]
+    torch.testing.assert_close(*some, rtol=1e-4, atol=1.0)
+
+
+def test_sets_and_orders_do_not_mix():
+    X, Y = (torch.from_numpy(part) for part in table(60, 1))
+    sets = [(X[:25], Y[:25, 0]), (X[25:50], 2 * Y[25:50, 0])]
+    both = read(sets, [0, 3], 0, CPU)([X[50:], X[50:]])
+    alone = [read([pair], [order], 0, CPU)([X[50:]]) for pair, order in zip(sets, [0, 3], strict=True)]
+    torch.testing.assert_close(both.loc, torch.cat([one.loc for one in alone]), rtol=1e-4, atol=1.0)
+
+
+def test_outputs_are_independent_given_the_member():
+    torch.manual_seed(0)
+    loc, scale, weights = (
+        torch.randn(3, 4, 1, 5, 2),
+        torch.rand(3, 4, 1, 5, 2) + 0.3,
+        torch.randn(3, 4, 1, 5, 2),
+    )
+    found, y = IndependentPredictive(loc, scale, weights), torch.randn(1, 5, 2)
+    w = weights.softmax(1)
+    density = (w * torch.from_numpy(norm(loc, scale).pdf(y))).sum(1)  # [K, 1, T, D]
+    torch.testing.assert_close(found.log_prob(y), density.prod(-1).mean(0).log().float())
+    torch.testing.assert_close(found.log_prob_each(y), density.mean(0).log().float())
+    torch.testing.assert_close(found.log_prob_joint(y), density.prod(-1).prod(-1).mean(0).log().float())
+    mean = (w * loc).sum(1)
+    torch.testing.assert_close(found.epistemic, mean.var(0, correction=0))
+    draws = found.sample(4000, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(draws.mean(0), mean.mean(0), atol=0.06, rtol=0)
+    torch.testing.assert_close(draws.var(0), found.variance, atol=0.1, rtol=0.1)
+    within = (draws > found.quantile(0.8)).float().mean(0)
+    torch.testing.assert_close(within, torch.full_like(within, 0.2), atol=0.03, rtol=0)
+
+
+def test_seats_go_to_whom_held_out_rows_prefer():
+    # Rows are of two kinds, which the first two views tell; the best weights of these are the shares of the kinds.
+    scores = torch.log(torch.tensor([[0.9, 1e-9, 0.9, 0.9], [1e-9, 0.9, 1e-9, 1e-9], [0.2, 0.2, 0.2, 0.2]]))
+    scores = scores.repeat(1, 200)
+    torch.testing.assert_close(mixture_weights(scores), torch.tensor([0.75, 0.25, 0.0]), atol=0.01, rtol=0)
+    assert give_seats(scores, 8, [True] * 3, 3) == [0] * 6 + [1] * 2
+    assert set(give_seats(scores, 8, [True, True, False], 1)) == {0, 2}  # a second network view is too dear
+
+
+def test_the_stretch_is_that_of_the_noise():
+    generator = torch.Generator().manual_seed(0)
+    y = 3 * torch.randn(400, 1, generator=generator).double()
+    shape = torch.zeros(1, 1, 1, 400, 1).double()
+    assert float(fit_stretch(IndependentPredictive(shape, shape + 1, shape), y)) == pytest.approx(3, rel=0.15)
+
+
+@pytest.mark.parametrize(("rows", "affordable", "folds"), [(2, 100, 2), (50, 1000, 3), (900, 300, 1)])
+def test_folds_have_as_many_rows_each_and_share_the_classes(rows, affordable, folds):
+    y = torch.arange(rows)[:, None] % 2
+    split = split_rows(y, 1024, affordable, 3, seed=0)
+    assert len(split.read) == folds
+    for seen, held in zip(*split, strict=True):
+        assert not set(seen) & set(held)
+        assert rows < 4 or abs(float(y[held].double().mean()) - 0.5) < 0.1
+    assert len(np.unique(split.held)) == split.held.size
+
+
+def test_the_network_is_shown_gaps_and_codes():
+    frame = pd.DataFrame({"a": [1.0, np.nan, 3.0, 4.0], "town": ["x", "y", "z", "x"]})
+    est = NPRegressor()
+    x = est._read_inputs(frame, reset=True)
+    layout = Layout.of(est.encoding_, est.filling_)
+    np.testing.assert_array_equal(layout.shown(x), [[1, 0], [np.nan, 1], [3, 2], [4, 0]])
+    with pytest.warns(UserWarning, match="was not there in training"):
+        strange = est._read_inputs(pd.DataFrame({"a": [2.0], "town": ["q"]}), reset=False)
+    np.testing.assert_array_equal(layout.shown(strange), [[2, np.nan]])
+
+
+def test_of_many_columns_those_that_matter_are_shown():
+    x = torch.randn(300, 50, generator=torch.Generator().manual_seed(0)).double()
+    y = x[:, 41] + x[:, 7].square()
+    assert set(relevance(x, y).topk(2).indices.tolist()) == {7, 41}
+    shown = fit_view("columns", Layout(50, (), ()), x, y)(x)
+    assert shown.shape == (300, 32)
+    assert all(any(torch.equal(x[:, c], shown[:, i]) for i in range(32)) for c in (7, 41))
+
+
+def test_what_lies_outside_of_the_training_is_said_and_served():
+    X, _ = table(60)
+    wide = np.concatenate([X, np.random.default_rng(0).normal(size=(60, 40))], 1)
+    with pytest.warns(UserWarning, match="43 columns and the pretrained network reads 32"):
+        fitted = NPRegressor(effort="fast", random_state=0).fit(wide, X[:, 0])
+    assert fitted.score(wide, X[:, 0]) > 0.8
+    many = np.arange(60) // 5
+    with pytest.warns(UserWarning, match="12 classes and the pretrained network tells 10 apart"):
+        groups = NPClassifier(effort="fast", random_state=0).fit(many[:, None] + 0.1 * X[:, :1], many)
+    assert groups.score(many[:, None], many) > 0.8
+    np.testing.assert_allclose(groups.predict_proba(X[:4, :1]).sum(1), 1)
+
+
+@pytest.mark.parametrize("kind", ["regressor", "classifier"])
+def test_a_folder_names_the_network_and_refuses_another(tmp_path, kind):
+    X, y = labels(40) if kind == "classifier" else table(40)
+    fitted = (NPClassifier if kind == "classifier" else NPRegressor)(effort="fast", random_state=0).fit(X, y)
+    path = fitted.save(tmp_path / "model")
+    assert sum(file.stat().st_size for file in path.iterdir()) < 100_000
+    again = type(fitted).load(path, device="cpu")
+    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+    np.testing.assert_array_equal(again.ood_score(X), fitted.ood_score(X))
+    record = json.loads((path / "estimator.json").read_text())
+    record["network"]["sha256"] = "0" * 64
+    (path / "estimator.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"weights are not those of dsvnp.*fit again"):
+        type(fitted).load(path)
+
+
+def test_answers_agree_with_each_other_and_do_not_depend_on_company():
+    fitted = fit()
+    X, Y = table(20, seed=1)
+    found = fitted.predict_dist(X)
+    low, high = found.interval(0.9)
+    np.testing.assert_allclose(found.cdf(high) - found.cdf(low), 0.9, atol=1e-6)
+    np.testing.assert_allclose(found.aleatoric + found.epistemic, found.variance)
+    assert (found.epistemic > 0).any()
+    for row in (0, 19):
+        np.testing.assert_allclose(fitted.predict(X[row : row + 1])[0], found.mean[row], rtol=1e-9)
+    np.testing.assert_allclose(fitted.condition(*table(60)).predict(X), found.mean, rtol=1e-5)
+    assert fitted.sample_y(X, 9).shape == (20, 2, 9)
+    assert set(fitted.validation_) == {"neural process", "mean predictor", "ridge"}
+    assert (
+        fitted.evaluate(X, Y).summary["neural process"]["nll"] < fitted.validation_["mean predictor"]["nll"]
+    )
+    with pytest.warns(UserWarning, match="there is no context"):
+        nothing = fitted.predict(X[:2], context=(X[:1], np.full((1, 2), np.nan)))
+    np.testing.assert_allclose(nothing, np.broadcast_to(table(60)[1].mean(0), (2, 2)))
+
+
+def test_a_large_table_is_read_in_part():
+    fitted = fit(rows=400, outputs=1, max_context=64)
+    assert len(fitted.context_[0]) == 128  # other rows for each of two members
+    assert fitted.score(*table(50, 1, seed=2)) > 0.5
+
+
+def test_refining_keeps_what_held_out_rows_prefer():
+    settings = {"refine": True, "n_replicas": 2, "max_steps": 5, "width": 16}
+    fitted = fit(outputs=1, **settings)
+    ours, other = fitted.validation_["neural process"]["nll"], fitted.validation_["trained"]["nll"]
+    assert ours <= other
+    assert fitted.recipe_ is None
+    assert "without training" in fitted.how_it_predicts
