@@ -7,7 +7,7 @@ import torch
 from fitted import QUICK, classifier, labels, sines, table
 from runtime import NEAR, answer, same, session_of
 
-from dsvnp import NPRegressor
+from dsvnp import NPClassifier, NPRegressor
 from dsvnp.export import graph_of
 from dsvnp.tabular.columns import Columns
 
@@ -46,7 +46,7 @@ def test_a_classifier(tmp_path):
 
 def test_an_estimator_of_tasks_needs_a_context():
     """The module that is traced, without a file."""
-    estimator = NPRegressor("cnp", **QUICK).fit_tasks(sines())
+    estimator = NPRegressor(**QUICK | {"model": "cnp"}).fit_tasks(sines())
     graph = graph_of(estimator)
     assert set(graph.axes) - set(graph.defaults) == {"X", "X_context", "y_context"}
     (X, y), (other, _) = sines(2, seed=5)
@@ -57,3 +57,24 @@ def test_an_estimator_of_tasks_needs_a_context():
         if rows:
             mean, std = estimator.predict(other, return_std=True, context=(X[:rows], y[:rows]))
             assert np.max(np.abs(got["mean"][:, 0].numpy() - mean) / std) < NEAR
+
+
+@pytest.mark.parametrize("effort", ["fast", "balanced"])
+def test_estimators_that_train_nothing(effort):
+    """The module that is traced, without a file: the pretrained network takes long to translate."""
+    X, Y = table(60)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind=np.where(X[:, 0] > 0, "up", "down"))
+    frame.loc[::7, "b"] = np.nan
+    estimator = NPRegressor(effort=effort, random_state=0).fit(frame, Y)
+    graph, rows = graph_of(estimator), frame.iloc[5:30]
+    assert list(graph.axes) == ["X"]
+    got = graph.module({"X": torch.from_numpy(estimator.encoding_.transform(Columns.of(rows)))})
+    wanted = estimator.predict_dist(rows).predictive
+    sigma = wanted.stddev[0]
+    for name, value in (("mean", wanted.mean), ("std", wanted.stddev)):
+        assert (got[name] - value[0]).abs().div(sigma).max() < NEAR
+    torch.testing.assert_close((got["weights"] * got["means"]).sum(1), got["mean"])
+    points, names = labels(60)
+    classes = NPClassifier(effort=effort, random_state=0).fit(points, names)
+    got = graph_of(classes).module({"X": torch.from_numpy(points[:9])})
+    np.testing.assert_allclose(got["probabilities"], classes.predict_proba(points[:9]), atol=1e-5)

@@ -27,13 +27,17 @@ def graph_of(what: Any, **settings: Any) -> Graph:
     if isinstance(what, Graph):
         return what
     from dsvnp.export.estimators import estimator_graph  # scikit-learn is not needed for all others
+    from dsvnp.export.panels import panel_graph
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.curves import CurveRegressor
+    from dsvnp.tabular.panel import Panel
 
     if isinstance(what, CurveRegressor):
         return one_curve_graph(*what.network_and_points())
     if not isinstance(what, BaseNP):
         raise TypeError(f"expected a model, a fitted estimator or a Graph, got {type(what).__name__}")
+    if isinstance(what.ensemble_, Panel):
+        return panel_graph(what)
     return estimator_graph(what)
 
 

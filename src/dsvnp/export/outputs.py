@@ -3,7 +3,8 @@
 Axes: B tasks, T targets, M components (draws of z_G first, then of z_*, then those of a mixture head), D outputs.
 
     numbers   mean, std, aleatoric, epistemic [B, T, D];  weights [B, T, M], means and sigmas [B, T, M, D],
-              and factors [B, T, M, D, R] of a covariance diag(σ²) + W Wᵀ
+              and factors [B, T, M, D, R] of a covariance diag(σ²) + W Wᵀ; weights are [B, T, M, D] where each output
+              has a mixture of its own
     classes   probabilities [B, T, classes], aleatoric and epistemic [B, T];  weights [B, T, M],
               component_probabilities [B, T, M, classes]
 """
@@ -30,7 +31,7 @@ def outputs_of(predictive: Predictive) -> dict[str, Tensor]:
 
 
 def weights_of(predictive: Predictive) -> Tensor:
-    """Weights of all components, which sum to 1, [B, T, M]."""
+    """Weights of all components, which sum to 1, [B, T, M], or [B, T, M, D] of outputs with a mixture each."""
     num_global, num_local, tasks, targets = predictive.shape[:4]
     if predictive.log_weights is not None:
         return flat(predictive.log_weights.exp() / num_global)

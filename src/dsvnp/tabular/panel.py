@@ -257,7 +257,7 @@ class Panel:
         asked = []
         for view in dict.fromkeys(member.view for member in members):
             orders = sorted({member.order for member in members if member.view == view})
-            sets = [self._some(x, y, Member(view, order)) for order in orders]
+            sets = [self.some(x, y, Member(view, order)) for order in orders]
             asked.append((view, orders, consult(view, sets, orders, self.problem)))
 
         def answer(rows: Tensor) -> Predictive:
@@ -269,7 +269,7 @@ class Panel:
 
         return answer
 
-    def _some(self, x: Tensor, y: Tensor, member: Member) -> Told:
+    def some(self, x: Tensor, y: Tensor, member: Member) -> Told:
         """Rows that a member reads."""
         generator = np.random.default_rng(member.order)
         if member.view in LINEAR_VIEWS:
