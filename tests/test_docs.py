@@ -38,6 +38,7 @@ def commands(name: str) -> list[list[str]]:
 
 
 @pytest.mark.filterwarnings("ignore:(rows|tables) that were held out:UserWarning")
+@pytest.mark.filterwarnings("ignore:n_replicas, max_steps has no effect:UserWarning")
 @pytest.mark.parametrize("name", [name for name in NAMES if blocks(name, "python") and name not in ELSEWHERE])
 def test_python_runs_in_the_order_of_the_page(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

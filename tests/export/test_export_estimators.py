@@ -1,5 +1,7 @@
 """Fitted estimators as files: onnxruntime answers as `predict_dist` does, gaps and context included."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -78,3 +80,7 @@ def test_estimators_that_train_nothing(effort):
     classes = NPClassifier(effort=effort, random_state=0).fit(points, names)
     got = graph_of(classes).module({"X": torch.from_numpy(points[:9])})
     np.testing.assert_allclose(got["probabilities"], classes.predict_proba(points[:9]), atol=1e-5)
+    crowd = replace(classes.ensemble_, leaves=4, most_rows=20)
+    classes.ensemble_ = crowd
+    with pytest.raises(ValueError, match="at most 20 rows, got 60, which the fit cut into 4 boxes"):
+        graph_of(classes)

@@ -15,6 +15,7 @@ from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
 from dsvnp.tabular.asking import read
 from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_rows
+from dsvnp.tabular.leaves import Leaves
 from dsvnp.tabular.views import Layout, fit_view, relevance
 
 CPU = torch.device("cpu")
@@ -166,10 +167,26 @@ def test_answers_agree_with_each_other_and_do_not_depend_on_company():
     np.testing.assert_allclose(nothing, np.broadcast_to(table(60)[1].mean(0), (2, 2)))
 
 
-def test_a_large_table_is_read_in_part():
+def test_a_large_table_is_predicted_from_near_rows():
     fitted = fit(rows=400, outputs=1, max_context=64)
-    assert len(fitted.context_[0]) == 128  # other rows for each of two members
-    assert fitted.score(*table(50, 1, seed=2)) > 0.5
+    assert fitted.ensemble_.leaves == 2
+    X, Y = table(50, 1, seed=2)
+    assert fitted.score(X, Y) > 0.5
+    order = np.random.default_rng(0).permutation(50)
+    np.testing.assert_allclose(fitted.predict(X[order]), fitted.predict(X)[order], rtol=1e-4)
+
+
+def test_boxes_are_cut_where_y_changes_and_hold_their_rows():
+    x = torch.rand(1000, 6, generator=torch.Generator().manual_seed(0)).double()
+    boxes = Leaves(x, (x[:, 4] > 0.5).double() + 0.1 * x[:, 2], number=4, most=400)
+    assert len(boxes.contexts) == 4
+    assert boxes.cuts[0][:2] == (0, 4)
+    where = boxes.assign(x)
+    assert where.bincount().tolist() == [250] * 4
+    for box, context in enumerate(boxes.contexts):
+        assert len(context) == 400
+        assert set((where == box).nonzero()[:, 0].tolist()) <= set(context.tolist())
+    assert Leaves(torch.ones(9, 2).double(), torch.arange(9.0), 4, 5).cuts == []  # nothing to cut at
 
 
 def test_refining_keeps_what_held_out_rows_prefer():

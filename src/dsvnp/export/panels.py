@@ -60,11 +60,7 @@ class PanelModule(nn.Module):
 
     def __init__(self, panel: Panel, fill: FillingModule, context: tuple[Tensor, Tensor]) -> None:
         super().__init__()
-        if panel.problem.num_classes > MOST_CLASSES:
-            raise ValueError(
-                f"a file of the pretrained network tells at most {MOST_CLASSES} classes apart, got "
-                f"{panel.problem.num_classes}; fit with the name of a model, as NPClassifier('dsvnp'), and export that"
-            )
+        _check(panel, len(context[0]))
         self.panel, self.fill = panel.to(torch.device("cpu")), fill
         keys = dict.fromkeys((i, member) for i, board in enumerate(panel.members) for member in board)
         told = {key: self._told(key, *context) for key in keys}
@@ -151,6 +147,23 @@ class PanelModule(nn.Module):
         loc, scale, weights = part.arrays()
         shift = self.mean[index] if seat.line is None else self.mean[index] + seat.line(x)[:, None]
         return IndependentPredictive(shift + self.std[index] * loc, self.std[index] * scale, weights)
+
+
+def _check(panel: Panel, rows: int) -> None:
+    """Refuse a panel that asks the network more than once for a row, or for some rows another way than for others."""
+    instead = (
+        "fit with the name of a model, as NPRegressor('dsvnp') or NPClassifier('dsvnp'), and export that"
+    )
+    if panel.problem.num_classes > MOST_CLASSES:
+        raise ValueError(
+            f"a file of the pretrained network tells at most {MOST_CLASSES} classes apart, got "
+            f"{panel.problem.num_classes}; {instead}"
+        )
+    if panel.leaves > 1 and rows > panel.most_rows:
+        raise ValueError(
+            f"a file of the pretrained network predicts from at most {panel.most_rows} rows, got {rows}, which the fit "
+            f"cut into {panel.leaves} boxes; fit fewer rows, or {instead}"
+        )
 
 
 def panel_graph(estimator: Any) -> Graph:

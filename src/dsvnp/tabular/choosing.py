@@ -19,12 +19,15 @@ from torch import Tensor
 from dsvnp.predictive import Predictive
 from dsvnp.tabular.correcting import STRETCHES, Answer, toll
 from dsvnp.tabular.fitting import is_clear
+from dsvnp.tabular.leaves import Leaves
 from dsvnp.tabular.panel import (
     LINEAR_VIEWS,
+    NEAR_ROWS,
     Member,
     Panel,
     Problem,
     consult,
+    consult_near,
     seated,
     side_by_side,
     stretch_all,
@@ -38,7 +41,8 @@ PSEUDO_ROWS = 2.0
 LEAST = -1e6  # ln p of a view that is out of the question
 FEWEST_ROWS = 160  # that a split reads, and of which it holds out a part, even beyond the budget
 ENOUGH_ROWS = 512  # that a member reads even beyond the budget
-MANY_ROWS = 10_000  # that the linear part to compare with is fitted to, at most
+MANY_ROWS = 10_000  # that are kept of a large table
+ENOUGH_HELD_OUT = 300  # rows of a large table
 MOST_ROWS = 1024  # that a member reads: the network has learned from up to 896
 
 
@@ -51,18 +55,20 @@ class Budget:
         panel: cells that the members of the panel read.
         folds: folds that a table is cut into, at most.
         passes: orders of columns that a panel reads, at most.
+        leaves: boxes that a large table is cut into, at most.
     """
 
     held_out: int
     panel: int
     folds: int
     passes: int
+    leaves: int
 
 
 BUDGETS = {
-    "fast": Budget(5_000, 5_000, 2, 2),
-    "balanced": Budget(16_000, 24_000, 3, 4),
-    "thorough": Budget(200_000, 200_000, 5, 8),
+    "fast": Budget(5_000, 5_000, 2, 2, 2),
+    "balanced": Budget(16_000, 24_000, 3, 4, 4),
+    "thorough": Budget(200_000, 200_000, 5, 8, 16),
 }
 
 
@@ -108,13 +114,16 @@ def choose_panel(
     width = problem.layout.width + 1
     views = problem.views()
     networks = [view for view in views if view not in LINEAR_VIEWS]
-    most, passes = reading_of(len(x), width, most_rows or MOST_ROWS, budget)
-    split = split_rows(y, most, budget.held_out // (width * len(networks)), budget.folds, seed)
+    most, passes, leaves = reading_of(len(x), width, most_rows or MOST_ROWS, budget)
+    if leaves > 1:
+        split = split_large(len(x), seed)
+    else:
+        split = split_rows(y, most, budget.held_out // (width * len(networks)), budget.folds, seed)
     check_known([[(x[rows], y[rows])] for rows in split.read], names)
     boards, mixtures, lines = [], [], []
     held = torch.from_numpy(split.held.reshape(-1))
     for column in range(y.shape[1]):
-        found = [_held_out(view, x, y[:, column], split, problem) for view in views]
+        found = held_out(views, x, y[:, column], split, problem, leaves, most)
         scores = torch.stack(
             [p.log_prob(y[held, column][None, :, None].to(problem.device))[0] for p in found]
         )
@@ -130,8 +139,9 @@ def choose_panel(
     some = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:MANY_ROWS])
     outputs = _linear_part(inputs, x[some], y[some], problem.num_classes)
     prior = prior_of(y, problem.num_classes).to(problem.device)
+    kept = MANY_ROWS if leaves > 1 else most * passes
     panel = Panel(
-        tuple(boards), stretch, most, most * passes, problem, inputs, outputs, prior,
+        tuple(boards), stretch, most, leaves, kept, problem, inputs, outputs, prior,
         calibration_of(mixture, truth).cpu(),
     )  # fmt: skip
     called = "logistic regression" if problem.num_classes else "ridge"
@@ -140,10 +150,22 @@ def choose_panel(
     return Chosen(panel, summarise(predictions, truth, names), clear)
 
 
-def reading_of(rows: int, width: int, most: int, budget: Budget) -> tuple[int, int]:
-    """Rows that a member reads at most, and the number of orders: two at least, since their dissent tells doubt."""
+def reading_of(rows: int, width: int, most: int, budget: Budget) -> tuple[int, int, int]:
+    """Rows that a member reads at most, the number of orders, and of boxes that the table is cut into.
+
+    There are two orders at least, since their dissent tells doubt.
+    """
+    if rows > most:
+        return most, 2, int(np.clip(-(-rows // min(most, NEAR_ROWS)), 2, budget.leaves))
     most = min(most, max(ENOUGH_ROWS, budget.panel // (2 * width)))
-    return most, int(np.clip(budget.panel // (width * min(rows, most)), 2, max(2, budget.passes)))
+    return most, int(np.clip(budget.panel // (width * min(rows, most)), 2, budget.passes)), 1
+
+
+def split_large(rows: int, seed: int) -> Split:
+    """Hold out some rows of a table that is cut into boxes."""
+    order = np.random.default_rng(seed).permutation(rows)[:MANY_ROWS]
+    held = min(ENOUGH_HELD_OUT, len(order) // 4)
+    return Split(order[None, held:], order[None, :held])
 
 
 def split_rows(y: Tensor, most: int, affordable: int, most_folds: int, seed: int) -> Split:
@@ -214,11 +236,25 @@ def fit_stretch(mixture: Predictive, y: Tensor) -> Tensor:
     return STRETCHES.to(y.device)[torch.stack(costs).argmin(0)]
 
 
-def _held_out(view: str, x: Tensor, y: Tensor, split: Split, problem: Problem) -> Predictive:
-    """What a view says of held-out rows, [1, S, 1, F·M, ·], each fold in an order of its own."""
-    sets = [(x[rows], y[rows]) for rows in split.read]
-    found = consult(view, sets, range(len(split)), problem, exact=False)([x[rows] for rows in split.held])
-    return found.map(lambda a: a.permute(2, 1, 0, 3, 4).flatten(2, 3).unsqueeze(2))
+def held_out(
+    views: Sequence[str], x: Tensor, y: Tensor, split: Split, problem: Problem, leaves: int, most: int
+) -> list[Predictive]:
+    """What each view says of held-out rows, [1, S, 1, F·M, ·], each fold in an order of its own."""
+    asked = [x[rows] for rows in split.held]
+    told = [(x[rows], y[rows]) for rows in split.read]
+    boxes = None
+    if leaves > 1:  # a single fold of a large table
+        known = told[0][1] >= 0 if problem.num_classes else ~told[0][1].isnan()
+        told = [(told[0][0][known], told[0][1][known])]
+        boxes = Leaves(*told[0], leaves, min(most, NEAR_ROWS))
+    found = []
+    for view in views:
+        if boxes is not None and view not in LINEAR_VIEWS:
+            found.append(consult_near(view, told[0], [0], problem, boxes, exact=False)(asked[0]))
+        else:
+            answer = consult(view, told, range(len(told)), problem, exact=False)(asked)
+            found.append(answer.map(lambda a: a.permute(2, 1, 0, 3, 4).flatten(2, 3).unsqueeze(2)))
+    return found
 
 
 def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:

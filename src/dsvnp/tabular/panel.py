@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predi
 from dsvnp.sources.table import Pair
 from dsvnp.tabular.asking import read
 from dsvnp.tabular.ensemble import Answering, Draws, Outputs, linear_guess, linear_name
+from dsvnp.tabular.leaves import Leaves
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.summary import blind
 from dsvnp.tabular.views import Layout, fit_view
@@ -29,6 +31,8 @@ LINEAR_VIEWS = {
     "tight linear": 0.03,
     "loose linear": 100.0,
 }  # and the C of logistic regression
+
+NEAR_ROWS = 512  # of the context of a box
 
 Told = tuple[Tensor, Tensor]  # encoded inputs [N, D] and one output [N]
 Consulted = Callable[[Sequence[Tensor]], Predictive]  # rows [T, D] of each set → [B, S, 1, T, 1 or C]
@@ -97,6 +101,23 @@ def consult(
         return found.affine(shift[:, None, None, :, None].to(problem.device), one)
 
     return answer
+
+
+def consult_near(
+    view: str, told: Told, orders: Sequence[int], problem: Problem, boxes: Leaves, exact: bool = True
+) -> Answering:
+    """Let a view's network read the context of each box, when the first row in it is asked for."""
+    x, y = told
+
+    @cache
+    def reader(box: int) -> Consulted:
+        near = boxes.contexts[box]
+        return consult(view, [(x[near], y[near])] * len(orders), orders, problem, exact)
+
+    def ask(box: int, rows: Tensor) -> Predictive:
+        return reader(box)([rows] * len(orders))
+
+    return lambda rows: boxes.answer(ask, rows)
 
 
 @dataclass(frozen=True)
@@ -187,6 +208,7 @@ class Panel:
         members: for each output its members, as many for each.
         stretch: what held-out rows say of the spread, [D_y]; [1] for classes.
         most_rows: rows that a member reads at most.
+        leaves: number of boxes that a context with more rows is cut into; 1 has members read random rows of it.
         num_context: rows that are worth keeping as context.
         problem: what is asked.
         inputs: scaling of all rows of the fit.
@@ -198,6 +220,7 @@ class Panel:
     members: tuple[tuple[Member, ...], ...]
     stretch: Tensor
     most_rows: int
+    leaves: int
     num_context: int
     problem: Problem
     inputs: InputScaling
@@ -254,20 +277,30 @@ class Panel:
         x, y = x[known], y[known]
         if not len(x):
             return lambda rows: self._blind(column, len(rows))
+        boxes = None
+        if self.leaves > 1 and len(x) > self.most_rows:
+            boxes = Leaves(x, y, self.leaves, min(self.most_rows, NEAR_ROWS))
         asked = []
         for view in dict.fromkeys(member.view for member in members):
             orders = sorted({member.order for member in members if member.view == view})
-            sets = [self.some(x, y, Member(view, order)) for order in orders]
-            asked.append((view, orders, consult(view, sets, orders, self.problem)))
+            asked.append((view, orders, self._ask(view, orders, (x, y), boxes)))
 
         def answer(rows: Tensor) -> Predictive:
             found: dict[Member, tuple[Predictive, int]] = {}
             for view, orders, ask in asked:
-                whole = ask([rows] * len(orders))
+                whole = ask(rows)
                 found |= {Member(view, order): (whole, i) for i, order in enumerate(orders)}
             return seated([one_of(*found[member]) for member in members])
 
         return answer
+
+    def _ask(self, view: str, orders: Sequence[int], told: Told, boxes: Leaves | None) -> Answering:
+        """Members of one view, [orders, S, 1, T, 1 or C] for rows."""
+        if boxes is not None and view not in LINEAR_VIEWS:
+            return consult_near(view, told, orders, self.problem, boxes)
+        sets = [self.some(*told, Member(view, order)) for order in orders]
+        ask = consult(view, sets, orders, self.problem)
+        return lambda rows: ask([rows] * len(orders))
 
     def some(self, x: Tensor, y: Tensor, member: Member) -> Told:
         """Rows that a member reads."""

@@ -164,7 +164,8 @@ def _members(ensemble: Ensemble | Panel) -> dict[str, Any]:
     if isinstance(ensemble, Ensemble):
         return {"num_replicas": len(ensemble.replicas)}
     seats = [[asdict(member) for member in board] for board in ensemble.members]
-    return {"panel": seats, "most_rows": ensemble.most_rows, "network": _network()}
+    sizes = {"most_rows": ensemble.most_rows, "leaves": ensemble.leaves}
+    return {"panel": seats, **sizes, "network": _network()}
 
 
 def _network() -> dict[str, str]:
@@ -245,6 +246,7 @@ def _panel(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -
         tuple(tuple(Member(**member) for member in board) for board in record["panel"]),
         tensors["stretch"],
         record["most_rows"],
+        record["leaves"],
         record["num_context"],
         problem,
         InputScaling(**part("inputs")),
