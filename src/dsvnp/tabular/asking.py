@@ -58,8 +58,8 @@ class Reading:
         self.num_classes, self.device, self.exact = num_classes, device, exact
         self.wide: Any = None
         width = sets[0][0].shape[1]
-        self.columns = [_order(seed, width) for seed in orders]
-        self.classes = torch.stack([_order(seed, num_classes) for seed in orders])  # [B, C]
+        self.columns = [order_of(seed, width) for seed in orders]
+        self.classes = torch.stack([order_of(seed, num_classes) for seed in orders])  # [B, C]
         self.x = torch.stack(
             [x[:, order] for (x, _), order in zip(sets, self.columns, strict=True)]
         )  # [B, N, D]
@@ -162,7 +162,7 @@ def read(
     return (Reading if num_classes <= MOST_CLASSES else Tree)(sets, orders, num_classes, device, exact)
 
 
-def _order(seed: int, size: int) -> Tensor:
+def order_of(seed: int, size: int) -> Tensor:
     """An order of so many things; the given one for seed 0."""
     if not seed:
         return torch.arange(size)

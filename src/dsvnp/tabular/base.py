@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -470,6 +470,18 @@ class BaseNP(Pictures, RowReader, ABC):
         """Write the fitted estimator into a folder: tensors as safetensors, the rest as JSON, no pickle."""
         check_is_fitted(self)
         return saving.write(Path(path), *saving.content_of(self))
+
+    def to_onnx(self, path: str | Path, required: Collection[str] = ()) -> Path:
+        """Write one ONNX file that predicts without this package; see the page on export of the documentation.
+
+        Args:
+            path: file to write.
+            required: inputs that shall have no default, see `dsvnp.export.to_onnx`.
+        """
+        from dsvnp.export import to_onnx
+
+        check_is_fitted(self)
+        return to_onnx(self, path, required=required)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -153,6 +153,26 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         from dsvnp.tabular.curve_plot import plot_curve
 
         return plot_curve(self, ax, X, coverage, n_functions)
+
+    def to_onnx(self, path: Path | str, required: Collection[str] = ()) -> Path:
+        """Write one ONNX file that predicts this curve without this package.
+
+        Args:
+            path: file to write.
+            required: inputs that shall have no default, see `dsvnp.export.to_onnx`; the points are defaults.
+        """
+        from dsvnp.export import to_onnx
+
+        return to_onnx(self, path, required=required)
+
+    def network_and_points(self) -> tuple[NeuralProcess, Tensor, Tensor]:
+        """The network, and inputs [N, D] and outputs [N] of a curve that it reads at once."""
+        x, y = self._points()
+        if len(x) > self.max_context:
+            raise ValueError(
+                f"a file predicts from at most max_context={self.max_context} points, got {len(x)}; fit fewer of them"
+            )
+        return self._model(), x, y
 
     # --- inside ---
 

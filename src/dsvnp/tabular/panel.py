@@ -298,11 +298,11 @@ class Panel:
         """Members of one view, [orders, S, 1, T, 1 or C] for rows."""
         if boxes is not None and view not in LINEAR_VIEWS:
             return consult_near(view, told, orders, self.problem, boxes)
-        sets = [self._some(*told, Member(view, order)) for order in orders]
+        sets = [self.some(*told, Member(view, order)) for order in orders]
         ask = consult(view, sets, orders, self.problem)
         return lambda rows: ask([rows] * len(orders))
 
-    def _some(self, x: Tensor, y: Tensor, member: Member) -> Told:
+    def some(self, x: Tensor, y: Tensor, member: Member) -> Told:
         """Rows that a member reads."""
         generator = np.random.default_rng(member.order)
         if member.view in LINEAR_VIEWS:
