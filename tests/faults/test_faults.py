@@ -58,7 +58,7 @@ def test_a_full_disk_is_full(tmp_path, number):
 
 
 def test_a_flip_that_is_taken_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(attacks.checkpoints, "_sha256", lambda path: "")
-    monkeypatch.setattr(attacks.checkpoints, "_sha256_of", lambda record: "")
+    monkeypatch.setattr(files, "digest", lambda path: "")
+    monkeypatch.setattr(files, "digest_of_record", lambda record: "")
     chance = random.Random(0)
     assert any(attacks.damaged_checkpoint(tmp_path, chance) for _ in range(20))

@@ -6,27 +6,29 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dsvnp.cli.options import Device
 from dsvnp.cli.table_rows import (
+    Asked,
+    answers,
     check_columns,
+    check_kept,
     chosen_columns,
     column_names,
-    in_place,
     inputs_of,
     named,
-    predict_groups,
-    predict_rows,
     read_known,
     tasks_of,
     without_missing,
-    written,
 )
 from dsvnp.cli.targets import (
     hint_of_classes,
@@ -37,8 +39,9 @@ from dsvnp.cli.targets import (
     texts_for,
     understood,
 )
+from dsvnp.files import write_atomically
 from dsvnp.models import MODELS
-from dsvnp.naming import lookup
+from dsvnp.naming import lookup, shown
 from dsvnp.tabular import NPClassifier, NPRegressor
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import Array
@@ -46,7 +49,8 @@ from dsvnp.tabular.encoding import Encoding
 from dsvnp.tabular.recipe import AUTO, EFFORTS
 from dsvnp.tabular.saving import PLOT, may_hold
 from dsvnp.tabular.summary import Summary, as_text, calibration_plot, errors_as_text
-from dsvnp.tabular.table_files import STANDARD, check_suffix, check_texts, read_table, write_table
+from dsvnp.tabular.table_files import PARQUET, STANDARD, check_texts, read_table
+from dsvnp.tabular.table_writing import TableWriter, check_suffix, inert
 
 TASKS = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
 
@@ -90,7 +94,7 @@ def fit(
     lookup(task, TASKS, "task")
     if not may_hold(out):
         raise ValueError(f"{out} is there and holds no model; choose another --out")
-    folder = next(parent for parent in out.absolute().parents if parent.exists())
+    folder = next(parent for parent in out.resolve().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
     with _spoken_warnings():
@@ -101,18 +105,19 @@ def fit(
         check_texts(table, rows.select([*chosen, *targets]))
         kind = TASKS[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
         x, keep = without_missing(rows.select(chosen), None, drop_missing, strict, table)
+        check_kept(len(x), table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
         classes = (
             None if kind is NPRegressor else sorted({label for label in y.tolist() if label is not None})
         )
         prediction_names(targets, classes)  # refuses those that clash
         # Said before the training, which whoever meant something else need not wait for.
-        typer.echo(understood(Encoding.fit(x), targets, classes))
+        typer.echo(shown(understood(Encoding.fit(x), targets, classes)))
         _say_dropped(keep, drop_missing)
-        typer.echo(left_out(y, targets))
+        typer.echo(shown(left_out(y, targets)))
         codes = task == "auto" and kind is NPRegressor and len(targets) == 1
         if hint := hint_of_classes(targets[0], y) if codes else None:
-            typer.echo(hint)
+            typer.echo(shown(hint))
         settings: dict[str, Any] = {
             "missing": "refuse" if strict else "impute",
             "effort": effort,
@@ -122,20 +127,24 @@ def fit(
         estimator = kind(model, **settings, device=device, random_state=seed, verbose=True)
         if groups:
             tasks = tasks_of(x, y, targets, rows.rows(keep)[groups[0]])
-            typer.echo(f"{len(tasks)} groups by {groups[0]}")
+            typer.echo(shown(f"{len(tasks)} groups by {groups[0]}"))
             estimator.fit_tasks(tasks)
         else:
             estimator.fit(x, named(y, targets))
     estimator.target_names_ = tuple(targets)
-    plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
-    estimator.save(out)
-    (out / PLOT).write_bytes(plot)
+    estimator.save(out)  # before anything else that could fail
+    write_atomically(
+        out / PLOT,
+        calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out"),
+    )
     what = "Groups" if groups else "Rows"
     _show(estimator.validation_, f"{what} of {table.name} that were held out", targets)
     best = ", ".join(map(str, estimator.best_steps_))
-    Console().print(
-        f"The model is in [bold]{out}[/bold], a calibration plot beside it. Its members have the weights of steps "
-        f"{best} of {estimator.recipe_.num_steps}."
+    steps_taken = f"{best} of {estimator.recipe_.num_steps}"
+    _say(
+        "The model is in ",
+        out,
+        f", a calibration plot beside it. Its members have the weights of steps {steps_taken}.",
     )
 
 
@@ -162,26 +171,26 @@ def predict(
     _spare_the_table(out, table, "--out")
     estimator = BaseNP.load(model, device)
     with _spoken_warnings():
-        whole = read_table(table, texts_for(estimator))
-        copied = column_names(keep, whole, table) if keep else []
-        names = prediction_names(estimator.target_names_, getattr(estimator, "classes_", None))
-        if both := [name for name in copied if name in names]:
-            raise ValueError(
-                f"--keep {', '.join(both)}: a column of the predictions has that name; rename it"
-            )
-        inputs = inputs_of(estimator, whole, table)
-        rows, there = without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
         known = None if context is None else read_known(estimator, context)
-        if group and known is not None:
-            columns = predict_groups(estimator, rows, whole.rows(there), known, group, coverage, table)
-        else:
-            pair = None if known is None else (inputs_of(estimator, known.rows, known.path), known.outputs)
-            columns = predict_rows(estimator, rows, coverage, pair)
-    kept = [written(whole[name]) for name in copied]
-    write_table(out, [*copied, *names], [*kept, *(in_place(values, there) for values in columns)])
+        asked = Asked(table, known, group, keep, coverage, drop_missing, strict)
+        there = _write_answers(estimator, asked, out)
     if str(out) != STANDARD:
         _say_dropped(there, drop_missing)
-        Console().print(f"{len(rows)} predictions are in [bold]{out}[/bold].")
+        _say(f"{there.sum()} predictions are in ", out, ".")
+
+
+def _write_answers(estimator: BaseNP, asked: Asked, out: Path) -> Array:
+    """Write predictions as they come, and return which rows have one."""
+    parts = answers(estimator, asked)
+    first = next(parts)
+    is_text = out.suffix.lower() not in PARQUET
+    there = []
+    with TableWriter(out, first.names) as writer:
+        for part in chain([first], parts):
+            # A label is a text of whoever made the model, and no formula for a spreadsheet to compute.
+            writer.add([_inert(column) for column in part.columns] if is_text else part.columns)
+            there.append(part.there)
+    return np.concatenate(there)
 
 
 def evaluate(
@@ -202,6 +211,7 @@ def evaluate(
         check_columns(targets, rows, table, "was fitted to predict")
         inputs = inputs_of(estimator, rows, table)
         inputs, keep = without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
+        check_kept(len(inputs), table)
         outputs = outputs_of(rows.rows(keep), targets, type(estimator), table, learn=False)
         known = known_outputs(outputs)
         if not known:
@@ -210,16 +220,14 @@ def evaluate(
             )
         found = estimator.evaluate(inputs, outputs)
     _say_dropped(keep, drop_missing)
-    typer.echo(left_out(outputs, targets))
+    typer.echo(shown(left_out(outputs, targets)))
     _show(found.summary, f"{known} rows of {table.name}", targets)
     if found.classes is not None:
         _print_table(found.classes, "Each class against all others")
     if plot is not None:
-        temporary = plot.with_name(f".writing-{plot.name}")
         plot.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(calibration_plot(found.calibration, table.name))
-        os.replace(temporary, plot)
-        Console().print(f"A calibration plot is in [bold]{plot}[/bold].")
+        write_atomically(plot, calibration_plot(found.calibration, table.name))
+        _say("A calibration plot is in ", plot, ".")
 
 
 def _check_plot(plot: Path, table: Path) -> None:
@@ -243,6 +251,13 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
+def _inert(column: Array) -> Array:
+    """A column whose texts are no formulas."""
+    return np.array(
+        [inert(cell) if isinstance(cell, str) else cell for cell in column.tolist()], dtype=object
+    )
+
+
 def _say_dropped(keep: Array, drop: bool) -> None:
     """Say how many rows `--drop-missing` left out."""
     if drop:
@@ -260,12 +275,18 @@ def _show(summary: Summary, title: str, targets: Sequence[str]) -> None:
 def _print_table(cells: list[list[str]], title: str) -> None:
     """Print rows of text, the header first."""
     header, *lines = cells
-    table = Table(title=title, title_justify="left")
+    # As `Text`: in a name, brackets are no markup.
+    table = Table(title=Text(shown(title)), title_justify="left")
     for name in header:
-        table.add_column(name, justify="left" if name in ("", "class") else "right")
+        table.add_column(Text(shown(name)), justify="left" if name in ("", "class") else "right")
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*(Text(shown(cell)) for cell in line))
     Console().print(table)
+
+
+def _say(before: str, path: Path, after: str) -> None:
+    """Print where something is; a path is no markup."""
+    Console().print(Text.assemble(before, (shown(path), "bold"), after))
 
 
 @contextmanager
@@ -275,4 +296,4 @@ def _spoken_warnings() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for message in dict.fromkeys(str(warning.message) for warning in caught):
-        typer.echo(f"dsvnp: warning: {message}", err=True)
+        typer.echo(shown(f"dsvnp: warning: {message}"), err=True)

@@ -8,6 +8,7 @@ area under the ROC curve and calibration error, beside the shares of the classes
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from io import BytesIO
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.metrics import accuracy, auroc, expected_calibration_error, pit_coverage, reliability
+from dsvnp.naming import shown
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
 LEVELS = (0.5, 0.9)  # of the central intervals whose coverage is reported
@@ -183,7 +185,12 @@ def calibration_plot(calibration: Tensor, title: str) -> bytes:
                 markersize=3,
             )
             axes.set(xlabel="confidence", ylabel="accuracy")
-        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", title=title)
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.set_title(shown(title), parse_math=False)  # a name is no formula
         buffer = BytesIO()
-        figure.savefig(buffer, format="png")
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "Glyph .* missing from"
+            )  # letters that the font lacks become boxes
+            figure.savefig(buffer, format="png")
     return buffer.getvalue()
