@@ -45,6 +45,7 @@ def pretrain(
     from dsvnp.pretrained.recipes import RECIPES
     from dsvnp.pretrained.training import MANY
     from dsvnp.pretrained.training import pretrain as run
+    from dsvnp.training import Cluster
 
     if minutes is None and steps is None:
         raise ValueError("training needs an end: pass --minutes, --steps, or both")
@@ -55,7 +56,8 @@ def pretrain(
     if precision == "auto":
         precision = "bf16" if where.type == "cuda" else "float32"
     folder = out or Path("runs") / f"pretrain-{what}"
-    fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables, start)
+    with Cluster.joined():
+        fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables, start)
     if fleet.cluster.writes:
         typer.echo(f"{recipe.name}: step {fleet.num_steps_taken}, checkpoints in {folder / 'checkpoints'}")
 

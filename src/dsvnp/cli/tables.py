@@ -46,6 +46,7 @@ from dsvnp.tabular import NPClassifier, NPRegressor
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import Array
 from dsvnp.tabular.encoding import Encoding
+from dsvnp.tabular.memory import check_file
 from dsvnp.tabular.recipe import AUTO, EFFORTS
 from dsvnp.tabular.saving import PLOT, may_hold
 from dsvnp.tabular.summary import Summary, as_text, calibration_plot, errors_as_text
@@ -97,6 +98,7 @@ def fit(
     folder = next(parent for parent in out.resolve().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
+    check_file(table)
     with _spoken_warnings():
         rows = read_table(table)
         targets = column_names(target, rows, table)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dsvnp.sources.table import Pair
 from dsvnp.tabular.ensemble import Outputs
+from dsvnp.tabular.memory import check_rows
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 
 MANY = 500  # rows of which a tenth is enough to stop by; of fewer, a fifth
@@ -53,6 +54,7 @@ class Part:
 
 def parts_of_table(x: Tensor, y: Tensor, num: int, seed: int) -> list[Part]:
     """Cut one table into folds, and give each replica all rows but a fold."""
+    check_rows(x, y, num)
     num_folds = min(len(x), max(num, 10 if len(x) >= MANY else 5))
     labels = None if y.is_floating_point() else y[:, 0].numpy()
     stratify = labels is not None and np.bincount(labels).min() >= num_folds
