@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,46 +32,34 @@ def main() -> None:
     parser.add_argument(
         "--steps", type=int, default=40, help="training steps, which memory does not depend on"
     )
+    parser.add_argument("--files", nargs="+", choices=["csv", "parquet"], default=["parquet", "csv"])
     parser.add_argument("--out", type=Path, help="file for the measurements, in JSON")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = measure(Path(folder), given.fit, given.predict, given.steps)
-    if given.out is not None:
-        given.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        rows = []
+        for row in measure(Path(folder), given):
+            print(row, flush=True)
+            rows.append(row)
+            if given.out is not None:
+                given.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def measure(folder: Path, fit: int, predict: list[int], steps: int) -> list[dict[str, object]]:
-    """Fit once from each kind of file, then predict tables of several sizes."""
-    rows = []
-    for ending in ("csv", "parquet"):
-        table = write_rows(folder / f"fit.{ending}", fit)
-        words = [
-            "fit",
-            table,
-            "--target",
-            "y",
-            "--out",
-            folder / "model",
-            "--steps",
-            steps,
-            "--device",
-            "cpu",
-        ]
-        rows.append({"what": "fit", "file": ending, "rows": fit, **run(words)})
-        print(rows[-1], flush=True)
-    for size in predict:
-        for ending in ("csv", "parquet"):
+def measure(folder: Path, given: argparse.Namespace) -> Iterator[dict[str, object]]:
+    """Fit from each kind of file, then predict tables of several sizes."""
+    for ending in given.files:
+        table = write_rows(folder / f"fit.{ending}", given.fit)
+        words = ["fit", table, "--target", "y", "--out", folder / "model", "--steps", given.steps]
+        yield {"what": "fit", "file": ending, "rows": given.fit, **run([*words, "--device", "cpu"])}
+    for size in given.predict:
+        for ending in given.files:
             table = write_rows(folder / f"new.{ending}", size)
-            words = ["predict", folder / "model", table, "--out", folder / f"out.{ending}", "--device", "cpu"]
-            rows.append({"what": "predict", "file": ending, "rows": size, **run(words)})
-            print(rows[-1], flush=True)
-    return rows
+            words = ["predict", folder / "model", table, "--out", folder / f"out.{ending}"]
+            yield {"what": "predict", "file": ending, "rows": size, **run([*words, "--device", "cpu"])}
 
 
 def write_rows(path: Path, count: int) -> Path:
     """Write a table of 20 inputs and an output, itself part by part."""
     rng = np.random.default_rng(count)
-    whole = polars.DataFrame(schema=dict.fromkeys([*INPUTS, "y"], polars.Float64))
     if path.suffix == ".csv":
         with path.open("wb") as file:
             file.write((",".join([*INPUTS, "y"]) + "\n").encode())
@@ -107,5 +95,4 @@ def run(words: list[object]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    assert resource  # Unix alone tells a process's memory
     main()

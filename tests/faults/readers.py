@@ -1,8 +1,8 @@
 """Mutated inputs for every reader: `python -m tests.faults.readers --number 1000000 --minutes 30 --report FILE`.
 
 A small good file of each format is changed in one to eight places: bits, bytes, cuts, pieces put in or left out, and
-words that such a format has. A reader may read it, or refuse it in a ValueError or OSError. Anything else falls: another
-error, more than a second, memory beyond 1 GB. Input N follows from the seed and N.
+words that such a format has. A reader may read it, or refuse it in a ValueError or OSError. Anything else falls:
+another error, more than a second, memory beyond 1 GB. Input N follows from the seed and N.
 """
 
 from __future__ import annotations

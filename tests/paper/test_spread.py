@@ -58,7 +58,7 @@ def test_workers_of_which_one_is_killed_leave_what_one_process_leaves(tmp_path):
     finally:
         spread.kill()
     assert spread.returncode == 0, said
-    assert "4 of 4 units" in said
+    assert "6 of 6 units" in said
     app([*WORDS, "--out", str(tmp_path / "alone")], standalone_mode=False)
     left, right = contents(tmp_path / "spread"), contents(tmp_path / "alone")
     assert {name for name in left if "log" not in name} == {name for name in right if "log" not in name}

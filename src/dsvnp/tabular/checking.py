@@ -12,15 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsvnp.schema import TEXT
+from dsvnp.schema import TEXT, wrong
 from dsvnp.tabular.recipe import Recipe
 
 RECORD_FORM = {
     **dict.fromkeys(("format", "dsvnp", "kind"), TEXT),
-    **dict.fromkeys(("version", "n_features_in", "num_replicas", "num_context", "noise_seed"), int),
-    **dict.fromkeys(("params", "recipe", "validation"), dict),
+    **dict.fromkeys(("version", "n_features_in", "num_context", "noise_seed"), int),
+    **dict.fromkeys(("params", "validation"), dict),
     "target_names": [str],
 }
+REPLICAS_FORM = {
+    "recipe": dict,
+    "num_replicas": int,
+}  # of an ensemble; a panel of a pretrained network has neither
 MOST_LAYERS, WIDEST, MOST_DRAWS = 1000, 2**20, 10**5
 MAY_BE_MISSING = ("context.y", "calibration")  # where NaN is an output that is not known
 
@@ -42,6 +46,8 @@ def check_record(record: dict[str, Any]) -> None:
     names, encoding, num = record.get("feature_names_in"), record.get("encoding"), record["n_features_in"]
     if names is not None and len(names) != num:
         raise ValueError(f"{len(names)} names of inputs, but {num} inputs")
+    if "panel" not in record and (reason := wrong(record, REPLICAS_FORM)):
+        raise ValueError(f"it {reason}")
     draws = record["params"].get("n_draws", 1)
     if not isinstance(draws, int) or not 1 <= draws <= MOST_DRAWS:
         raise ValueError(f"n_draws is {draws!r}, not a number between 1 and {MOST_DRAWS}")
@@ -80,7 +86,7 @@ def _shapes(record: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, tup
         "prior": (2, dim_y) if regression else (dim_y,),
         "calibration": (None,) if regression else (None, dim_y + 1),
     }
-    for row in range(record["num_replicas"]):
+    for row in range(record.get("num_replicas", 0)):
         out |= {f"replica.{row}.inputs.{name}": (dim_x,) for name in ("centre", "spread")}
         parts = ("bias", "scale", "damping", "stretch", "power") if regression else ("bias",)
         linear = tensors[f"replica.{row}.outputs.weight"]
@@ -97,7 +103,7 @@ def _num_inputs(record: dict[str, Any], tensors: dict[str, Tensor]) -> int:
     """Numbers that a row of inputs becomes."""
     filling = record.get("filling")
     if filling is None:  # before format 4
-        return len(tensors["replica.0.inputs.centre"])
+        return tensors["context.x"].shape[1]
     medians, gaps = filling["medians"], filling["gaps"]
     if len(medians) != len(gaps):
         raise ValueError(f"{len(medians)} medians of inputs, but {len(gaps)} flags of gaps")

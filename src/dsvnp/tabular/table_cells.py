@@ -78,10 +78,9 @@ def dates_of(name: str, cells: Sequence[str], manner: Manner) -> Array | None:
     Days come first with points (31.12.2024), and with slashes where the dates themselves tell: a number above 12.
     """
     there = [cell for cell in cells if cell.lower() not in MISSING]
-    found = [DATE.fullmatch(cell) for cell in there]
-    if not there or not all(found):
+    if not there or not all(map(DATE.fullmatch, there)):
         return None
-    heads = [match[1] for match in found if match]
+    heads = [match[1] for cell in there if (match := DATE.fullmatch(cell))]
     order = "iso" if all("-" in head for head in heads) else manner.orders.get(name) or _day_order(heads)
     if order is None:
         return None

@@ -68,7 +68,11 @@ class TableWriter:
             files.make_folder(self._temporary)
         else:
             self._descriptor = files.create(self._temporary)
-            self._guarded(lambda: self._write_text(_text([self.names], self.names)))
+            try:
+                self._guarded(lambda: self._write_text(_text([self.names], self.names)))
+            except BaseException as error:
+                self.__exit__(type(error))
+                raise
         return self
 
     def add(self, columns: Sequence[Array]) -> None:
