@@ -57,7 +57,7 @@ def test_where_one_of_two_is_killed_the_other_stops_in_a_line_and_one_alone_resu
         "--seeds",
         "3",
         "--set",
-        "num_steps=400",
+        "num_steps=120",
         "--out",
     ]  # a share of one replica, another of two
     out = tmp_path / "out"

@@ -33,7 +33,7 @@ def dsvnp(*words) -> subprocess.Popen:
 
 
 WORDS = ["reproduce", "toy", "--preset", "smoke", "--models", "cnp,dsvnp", "--seeds", "2", "--device", "cpu"]
-WORDS += ["--set", "seeds_at_once=1", "--set", "num_steps=300", "--set", "gp_steps=2"]
+WORDS += ["--set", "seeds_at_once=1", "--set", "num_steps=100", "--set", "gp_steps=2"]
 WORDS += ["--set", "num_global=2", "--set", "decoder=[8]"]
 
 
