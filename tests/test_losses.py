@@ -341,7 +341,7 @@ def test_a_late_local_latent_goes_with_annealing():
             "'si' has no term for divide_global=False",
         ),
         (
-            {"kind": "npml", "num_local": 2, "beta_local": 2.0},
+            {"kind": "npml", "num_local": 2, "beta_local": 2.0, "propose_local": False},
             "'npml' has no term for annealing and weights",
         ),
         (

@@ -238,9 +238,10 @@ class Objective:
             raise ValueError(
                 "late_steps and epsilon_local both set the weight of the local KL; leave one out"
             )
-        weighed = (
-            self.anneal != "none" or self.late_steps > 0 or (self.beta_local, self.beta_global) != (1, 1)
-        )
+        moving = self.anneal != "none" or self.late_steps > 0
+        weighed = moving or (self.beta_local, self.beta_global) != (1, 1)
+        if self.kind == "npml" and self.propose_local:  # z_* is weighted by r^β_local; z_G has no KL
+            weighed = self.beta_global != 1
         refused = {
             "free_bits": self.free_bits > 0 and self.kind not in ("elbo", "gsnn"),
             "epsilon_local and epsilon_global": self.constrained and self.kind not in ("elbo", "gsnn"),

@@ -21,6 +21,9 @@ def pretrain(
     steps: Annotated[
         int | None, typer.Option(min=1, help="Last step; the learning rate falls before it.")
     ] = None,
+    decay: Annotated[
+        int | None, typer.Option(min=0, help="Steps over which it falls; the recipe's by default.")
+    ] = None,
     device: Device = "auto",
     precision: Annotated[
         str, typer.Option(help="bf16, tf32 or float32; auto is bf16 on a GPU and float32 elsewhere.")
@@ -38,6 +41,8 @@ def pretrain(
     Without --steps the learning rate never falls: name the last step before the final sitting. Several GPUs share each
     batch under `torchrun --nproc-per-node N -m dsvnp pretrain …`.
     """
+    from dataclasses import replace
+
     from rich.console import Console
 
     from dsvnp.devices import pick_device
@@ -52,6 +57,7 @@ def pretrain(
     if tables is not None and what != "tables":
         raise ValueError(f"--tables scores a network for tables, got {what}; leave it out")
     recipe = lookup(what, RECIPES, "network to pretrain")()
+    recipe = recipe if decay is None else replace(recipe, decay=decay)
     where = pick_device(device)
     if precision == "auto":
         precision = "bf16" if where.type == "cuda" else "float32"
