@@ -28,7 +28,7 @@ def test_rows_that_replicas_would_copy_beyond_memory_are_refused_before_training
     monkeypatch.setattr(memory, "free_memory", lambda: 2**20)
     x = np.zeros((50_000, 3))
     with pytest.raises(ValueError, match=r"a fit of 5 replicas to 50000 rows would take about 0\.0 GB"):
-        NPRegressor().fit(x, np.arange(50_000.0))
+        NPRegressor("cnp").fit(x, np.arange(50_000.0))
     monkeypatch.setattr(memory, "free_memory", lambda: None)
     memory.check_rows(torch.zeros(10, 1), torch.zeros(10, 1), 1)
 
