@@ -48,6 +48,7 @@ HOSTILE = {
     "wide": lambda record: record["recipe"].update(width=200_000),
     "deep": lambda record: record["recipe"].update(encoder_layers=10**9),
     "draws": lambda record: record["params"].update(n_draws=10**12),
+    "output": lambda record: record["params"].update(output="sale"),
     "setting": lambda record: record["params"].update(evil=1),
     "kind": lambda record: record.update(kind="oracle"),
     "names": lambda record: record.update(feature_names_in=["a"]),

@@ -26,6 +26,10 @@ REPLICAS_FORM = {
     "num_replicas": int,
 }  # of an ensemble; a panel of a pretrained network has neither
 MOST_LAYERS, WIDEST, MOST_DRAWS = 1000, 2**20, 10**5
+CHOICES = {
+    "output": ("same", "array"),
+    "missing": ("impute", "refuse"),
+}  # settings that predictions depend on
 MAY_BE_MISSING = ("context.y", "calibration")  # where NaN is an output that is not known
 
 
@@ -48,6 +52,9 @@ def check_record(record: dict[str, Any]) -> None:
         raise ValueError(f"{len(names)} names of inputs, but {num} inputs")
     if "panel" not in record and (reason := wrong(record, REPLICAS_FORM)):
         raise ValueError(f"it {reason}")
+    for name, known in CHOICES.items():
+        if (value := record["params"].get(name, known[0])) not in known:
+            raise ValueError(f"{name} is {value!r}, not {' or '.join(map(repr, known))}")
     draws = record["params"].get("n_draws", 1)
     if not isinstance(draws, int) or not 1 <= draws <= MOST_DRAWS:
         raise ValueError(f"n_draws is {draws!r}, not a number between 1 and {MOST_DRAWS}")
