@@ -81,5 +81,6 @@ def test_the_wheel_runs_the_commands_of_the_readme(installed, tmp_path):
         call(installed / "dsvnp", *words, *SHORTER.get(words[0], []), cwd=tmp_path)
     assert (tmp_path / "predictions.csv").read_text().startswith("price,price_std")
     assert (tmp_path / "runs" / "curves-quick" / "report.html").is_file()
-    shipped = "from dsvnp import load_pretrained; load_pretrained('curves')"
-    call(installed / "python", "-c", shipped, cwd=tmp_path)
+    for weights in (ROOT / "src" / "dsvnp" / "pretrained" / "weights").glob("*.json"):
+        load = f"from dsvnp import load_pretrained; load_pretrained({weights.stem!r})"
+        call(installed / "python", "-c", load, cwd=tmp_path)
