@@ -9,8 +9,6 @@ problem; run again, it does the rest. The trial with the lowest mean NLL over th
 puts it where the preset `paper` reads it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -3,8 +3,6 @@
 python -m studies.ambiguity_gallery gallery.png
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

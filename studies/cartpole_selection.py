@@ -1,4 +1,4 @@
-"""Which β_local, draws and size let DSVNP's local latent help on the Cart-Pole, chosen on training data alone.
+"""Selection of β_local, draws and size for DSVNP's local latent on the Cart-Pole, on training data alone.
 
     python -m studies.cartpole_selection OUT.jsonl '{"betas": [1, 100], "num_steps": 2000}'
 
@@ -103,7 +103,7 @@ def tasks_of(
 
 @torch.no_grad()
 def score_carts(nets: list[NeuralProcess], task: Task, draws: DrawCounts) -> Entry:
-    """NLL, squared error, and KL_L, which tells whether the local latent is used: one value per net."""
+    """NLL, squared error, and KL_L, which shows whether the local latent is used: one value per net."""
     made = [predict_carts(net, task, draws) for net in nets]
     kl_local = [float(net.objective(task, noise={}).per_point()["kl_local"]) for net in nets]
     mse = [float(squared_error(p, task)) for p in made]

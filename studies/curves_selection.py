@@ -1,4 +1,4 @@
-"""Which sizes, rates and weights suit the wider recipe of the curves, chosen on functions that no table is made of.
+"""Selection of sizes, rates and weights for the wider recipe of the curves, on functions that no table uses.
 
     python -m studies.curves_selection OUT.jsonl FLEETS [SETTINGS]
 

@@ -1,4 +1,4 @@
-"""How well a network for curves predicts: held-out draws of its prior, Gaussian processes, real series.
+"""Validation of a network for curves: held-out draws of its prior, Gaussian processes, real series.
 
     python -m studies.curves_validation WEIGHTS OUT.jsonl [--parts families,field,kernels,series]
 
@@ -15,8 +15,6 @@ averaged over the targets of a task first.
 The file gets a line per cell. Run again, it does what is missing. The last part needs statsmodels and takes an hour,
 nearly all of it for the maximum-likelihood fits.
 """
-
-from __future__ import annotations
 
 import argparse
 import importlib

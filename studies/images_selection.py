@@ -1,4 +1,4 @@
-"""Which settings let a DSVNP classify well and know what it does not know, chosen on training images alone.
+"""Selection of settings with which DSVNP classifies well and detects o.o.d. images, on training images alone.
 
     python -m studies.images_selection OUT.jsonl DATA_DIR mnist
     python -m studies.images_selection OUT.jsonl DATA_DIR '[{"domain": "mnist", "beta_local": 10.0}]'
@@ -6,8 +6,8 @@
 Trains a model for each cell of a grid below, or of one that is given: a few settings in place of the preset's, on all
 but 5000 training images. It judges those, the same images in shuffled blocks, and noise; never a test image, nor one of
 the sets that models are tested on. Run again, it does the rest. Among the cells that classify as well as the best, it
-chooses the one that tells strange images apart best: shuffled ones, and noise in the range of the images (a first
-choice by shuffled images alone took networks that were sure of noise).
+chooses the one that detects o.o.d. images best: shuffled ones, and noise in the range of the images (a first choice by
+shuffled images alone took networks that were certain about noise).
 """
 
 import hashlib
@@ -45,7 +45,7 @@ REST: list[dict[str, Any]] = [
     {"train_local": 4},
     {"model": "nn"},
 ]
-# Between the cells above: a large decay told strange images best, a small one classified best, and shifts made networks
+# Between the cells above: a large decay detected strange images best, a small one classified best; shifts made networks
 # accurate but sure of noise. Two seeds each, which differ by as much as neighbours in the grid.
 FINER: list[dict[str, Any]] = [
     {"pad": pad, "learning_rate": rate, "weight_decay": decay, "seed": seed}
@@ -123,13 +123,13 @@ def select_images(
 
 
 def choose_recipe(done: Sequence[Mapping[str, Any]], num_images: int = 5000) -> dict[str, Any]:
-    """The DSVNP that tells strange images apart best, of those as accurate as the best within a standard error.
+    """The DSVNP that detects strange images best, of those as accurate as the best within a standard error.
 
     Of entries of one domain; seeds of a recipe are averaged. Returns how it was trained, and its mean scores.
     """
 
     def identity(entry: Settings) -> tuple[ImageRecipe, str]:
-        # What is no part of a recipe (another network, fewer images) tells cells apart as well.
+        # What is no part of a recipe (another network, fewer images) distinguishes cells too.
         other = {k: v for k, v in entry.get("cell", {}).items() if k not in (*RECIPE_FIELDS, "seed")}
         return ImageRecipe(**entry["trained"]), json.dumps(other, sort_keys=True)
 

@@ -38,21 +38,14 @@ MAX_DRAWS = 16384
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model, what it changes of the wide architecture, and what it changes of the objective.
+    """A model, what it changes of the wide architecture, and what it changes of the objective."""
 
-    Attributes:
-        model: registered name.
-        arch: changes of the architecture.
-        objective: changes of the objective.
-        ramp: share of the steps over which the weights of the KLs rise from 0; 0 for full weights at once.
-        late: share of the steps over which β_local falls from 100 to 1; 0 for 1 at once.
-    """
-
-    model: str = "dsvnp"
-    arch: Mapping[str, Any] = field(default_factory=dict)
-    objective: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "dsvnp"  # registered name
+    arch: Mapping[str, Any] = field(default_factory=dict)  # changes of the architecture
+    objective: Mapping[str, Any] = field(default_factory=dict)  # changes of the objective
+    # share of the steps over which the weights of the KLs rise from 0; 0 for full weights at once
     ramp: float = 0.0
-    late: float = 0.0
+    late: float = 0.0  # share of the steps over which β_local falls from 100 to 1; 0 for 1 at once
 
     def with_arch(self, **changes: Any) -> Recipe:
         """The recipe with another architecture."""
@@ -63,10 +56,31 @@ class Recipe:
         return replace(self, objective={**self.objective, **changes})
 
 
+INFERRED: dict[str, dict[str, Any]] = {  # changes of the local latent's inference
+    "free": {},
+    "silent": {"local_start": "silent"},
+    "quiet": {"local_start": "silent", "local_detach": True},
+    "ladder": {"local_posterior": "ladder"},
+    "ladder-detach": {"local_posterior": "ladder", "local_detach": True},
+}
+IW = {"kind": "iw", "num_local": 8}
+NPML = {"kind": "npml", "num_global": 2, "num_local": 4}
+GSNN = {"kind": "gsnn", "num_global": 2, "num_local": 4}
+
+
 def all_recipes() -> dict[str, Recipe]:
-    """Every recipe by name: "local-" and what is done to the local latent, its size, and what is done to the loss."""
+    """Every recipe by name: "local-", the change of the local latent's inference, its size, the change of the loss."""
+    recipes = plain_recipes()
+    for name, dim in product(INFERRED, (2, 4, 8)):
+        changed = local_recipes(Recipe().with_arch(dim_local=dim, **INFERRED[name]))
+        recipes |= {f"local-{name}-{dim}{suffix}": recipe for suffix, recipe in changed.items()}
+    return {**recipes, "default": recipes["local-free-4-anneal-npml"]}
+
+
+def plain_recipes() -> dict[str, Recipe]:
+    """Models without a local latent, and DSVNP with the paper's."""
     paper, np = Recipe(), Recipe("np")
-    recipes = {
+    return {
         "cnp": Recipe("cnp"),
         "np": np,
         "attnnp": Recipe("attnnp"),
@@ -80,45 +94,38 @@ def all_recipes() -> dict[str, Recipe]:
         "paper-detach": paper.with_arch(local_detach=True),
         "paper-silent-detach": paper.with_arch(local_start="silent", local_detach=True),
     }
-    inferred: dict[str, dict[str, Any]] = {
-        "free": {},
-        "silent": {"local_start": "silent"},
-        "quiet": {"local_start": "silent", "local_detach": True},
-        "ladder": {"local_posterior": "ladder"},
-        "ladder-detach": {"local_posterior": "ladder", "local_detach": True},
+
+
+def local_recipes(small: Recipe) -> dict[str, Recipe]:
+    """Changes of the loss and of the networks for a small local latent, by the end of their name."""
+    deep, slow, late = (
+        small.with_arch(local_hidden=(128, 128)),
+        replace(small, ramp=0.25),
+        replace(small, late=0.25),
+    )
+    return {
+        "": small,
+        "-late": late,
+        "-anneal": slow,
+        "-anneal-half": replace(small, ramp=0.5),
+        "-anneal-deep": replace(deep, ramp=0.25),
+        "-anneal-iw": slow.with_objective(**IW),
+        "-anneal-npml": slow.with_objective(**NPML),
+        "-iw": small.with_objective(**IW),
+        "-late-iw": late.with_objective(**IW),
+        "-deep": deep,
+        "-deep-iw": deep.with_objective(**IW),
+        "-deep-late-iw": replace(deep, late=0.25).with_objective(**IW),
+        "-npml": small.with_objective(**NPML),
+        "-npml-8": small.with_objective(kind="npml", num_global=8, num_local=4),
+        "-npml-deep": deep.with_objective(**NPML),
+        "-npml-priors": small.with_objective(**NPML, propose_local=False),
+        "-gsnn": small.with_objective(**GSNN),
+        "-gsnn-anneal": slow.with_objective(**GSNN),
+        "-gsnn-late": late.with_objective(**GSNN),
+        "-si": small.with_objective(kind="si", num_local=8),
+        "-free-bits": small.with_objective(free_bits=0.05),
     }
-    for (name, arch), dim in product(inferred.items(), (2, 4, 8)):
-        small, named = paper.with_arch(dim_local=dim, **arch), f"local-{name}-{dim}"
-        deep, iw = small.with_arch(local_hidden=(128, 128)), {"kind": "iw", "num_local": 8}
-        npml = {"kind": "npml", "num_global": 2, "num_local": 4}
-        recipes |= {
-            named: small,
-            f"{named}-late": replace(small, late=0.25),
-            f"{named}-anneal": replace(small, ramp=0.25),
-            f"{named}-anneal-half": replace(small, ramp=0.5),
-            f"{named}-anneal-deep": replace(deep, ramp=0.25),
-            f"{named}-anneal-iw": replace(small, ramp=0.25).with_objective(**iw),
-            f"{named}-anneal-npml": replace(small, ramp=0.25).with_objective(**npml),
-            f"{named}-iw": small.with_objective(**iw),
-            f"{named}-late-iw": replace(small, late=0.25).with_objective(**iw),
-            f"{named}-deep": deep,
-            f"{named}-deep-iw": deep.with_objective(**iw),
-            f"{named}-deep-late-iw": replace(deep, late=0.25).with_objective(**iw),
-            f"{named}-npml": small.with_objective(**npml),
-            f"{named}-npml-8": small.with_objective(kind="npml", num_global=8, num_local=4),
-            f"{named}-npml-deep": deep.with_objective(**npml),
-            f"{named}-npml-priors": small.with_objective(**npml, propose_local=False),
-            f"{named}-gsnn": small.with_objective(kind="gsnn", num_global=2, num_local=4),
-            f"{named}-gsnn-anneal": replace(small, ramp=0.25).with_objective(
-                kind="gsnn", num_global=2, num_local=4
-            ),
-            f"{named}-gsnn-late": replace(small, late=0.25).with_objective(
-                kind="gsnn", num_global=2, num_local=4
-            ),
-            f"{named}-si": small.with_objective(kind="si", num_local=8),
-            f"{named}-free-bits": small.with_objective(free_bits=0.05),
-        }
-    return {**recipes, "default": recipes["local-ladder-detach-4-npml"]}
 
 
 def make_source(problem: str, seeds: list[int], device: str) -> TaskSource | list[TaskSource]:

@@ -1,4 +1,4 @@
-"""Which settings of the strong recipe suit tables, chosen on training halves alone.
+"""Selection of settings of the strong recipe for tables, on training halves alone.
 
     python -m studies.multioutput_choice OUT.jsonl DATA_DIR
     python -m studies.multioutput_choice OUT.jsonl DATA_DIR '[{}, {"flatten": false}]' \\

@@ -8,8 +8,6 @@
 Axes: N tasks of a pool, T points.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,26 +40,15 @@ SIDE = 28
 
 @dataclass(frozen=True)
 class PlaygroundTasks(TaskSource):
-    """What the four sources share: a pool of tasks, each used once, and small contexts more often than large ones.
+    """What the four sources share: a pool of tasks, each used once, and small contexts more often than large ones."""
 
-    Attributes:
-        batch_size: tasks of a batch.
-        num_points: points of a task.
-        max_context: largest context; the smallest is empty.
-        refresh_every: steps that one pool serves.
-    """
-
-    batch_size: int = 16
-    num_points: int = 64
-    max_context: int = 32
-    refresh_every: int = 128
+    batch_size: int = 16  # tasks of a batch
+    num_points: int = 64  # points of a task
+    max_context: int = 32  # largest context; the smallest is empty
+    refresh_every: int = 128  # steps that one pool serves
 
     def __post_init__(self) -> None:
         check_context((0, self.max_context), self.num_points)
-
-    def static(self) -> Tensors:
-        """Nothing lasts."""
-        return {}
 
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw as many tasks as the steps of a pool take."""
@@ -151,12 +138,9 @@ def changes(inputs: Tensor, mass: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class DigitPixels(PlaygroundTasks):
-    """Pixels of digits; contexts are scattered, follow a stroke of a brush, or prefer the ink, as people paint.
+    """Pixels of digits; contexts are scattered, follow a stroke of a brush, or prefer the ink, as people paint."""
 
-    Attributes:
-        images: bytes, [N, 28, 28].
-    """
-
+    # bytes, [N, 28, 28]
     images: Tensor = field(default_factory=lambda: torch.zeros(1, SIDE, SIDE, dtype=torch.uint8))
     num_points: int = 200
     max_context: int = 120

@@ -6,8 +6,6 @@ python -m studies.playground_training --out OUT --only curves-tnp cartpole --ste
 Networks are trained one after the other; a file is written as soon as its network is trained, then the manifest.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 from collections.abc import Callable, Sequence
@@ -53,26 +51,16 @@ SMALL = Transformer(width=64, num_layers=4, num_heads=4, feedforward=128, embedd
 
 @dataclass(frozen=True)
 class Network:
-    """A network of the page and how it is trained.
+    """A network of the page and how it is trained."""
 
-    Attributes:
-        model: registered name.
-        arch: sizes.
-        source: makes the source of its tasks, for a `batch_size`.
-        learning_rate: peak, reached after the warm-up; it falls to zero along a cosine.
-        beta_local: weight of KL_L.
-        anneal_local: let KL_L rise together with KL_G, or count from the start: what z_* has learned to carry first,
-            z_G never learns.
-        num_local: draws of z_* in training.
-    """
-
-    model: str
-    arch: Architecture
-    source: Callable[..., PlaygroundTasks]
-    learning_rate: float = 1e-3
-    beta_local: float = 1.0
+    model: str  # registered name
+    arch: Architecture  # sizes
+    source: Callable[..., PlaygroundTasks]  # makes the source of its tasks, for a `batch_size`
+    learning_rate: float = 1e-3  # peak, reached after the warm-up; it falls to zero along a cosine
+    beta_local: float = 1.0  # weight of KL_L
+    # let KL_L rise together with KL_G, or count from the start: what z_* has learned to carry first, z_G never learns
     anneal_local: bool = True
-    num_local: int = 1
+    num_local: int = 1  # draws of z_* in training
 
     def settings(self, num_steps: int) -> Settings:
         """Adam, warm-up and cosine; KL_G rises over the first quarter."""

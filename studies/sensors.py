@@ -2,10 +2,8 @@
 
     y = A sin(x + φ) + σ ε,   A ~ U[0.5, 3],  φ ~ U[0, 2π],  σ ~ U[0.05, 0.3],  x ~ U[0, 10]
 
-A control: noise is Gaussian with a σ of the sensor's own, so that a local latent has nothing to explain.
+A control: noise is Gaussian with a σ of the sensor's own, which leaves a local latent nothing to explain.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Mapping
@@ -58,10 +56,6 @@ class Sensors(TaskSource):
     def static(self) -> Tensors:
         """The readings."""
         return self.tensors
-
-    def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
-        """Nothing: batches are drawn by uniform numbers."""
-        return {}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
         """Numbers for the choice of sensors, the order of their readings and the size of the context."""

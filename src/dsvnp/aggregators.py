@@ -5,8 +5,6 @@ An aggregator maps [..., N, H] and a mask [..., N] to [..., H]; attention maps q
 head applied to that is the learned prior without any context.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

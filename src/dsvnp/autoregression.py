@@ -4,7 +4,7 @@
 
 With the true outputs this is a likelihood, with the model's own samples it draws a function (a *chain*). Within a
 block, targets depend on each other only as far as the model says so: through z_G, or not at all. The context is encoded
-again for each block, so that the chain rule is exact. A network is no consistent stochastic process: the result depends
+again for each block: the chain rule is exact. A network is no consistent stochastic process: the result depends
 on the order, and an order is therefore drawn for each chain.
 
 A chain y¹…ᵀ is also a function to predict from: p(y_t | C, chain) is to a conditional model what p(y_t | z_G) is to one
@@ -12,8 +12,6 @@ with a latent. Averaged over chains it is p(y_t | C), if the model is consistent
 
 Axes: N chains or orders, B tasks, T targets, D outputs (1 for labels). N and B are one axis of *rows* for the model.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -26,25 +26,15 @@ INTERVAL = (-2.0, 2.0)
 
 @dataclass(frozen=True)
 class Demo:
-    """Settings of the demo.
+    """Settings of the demo."""
 
-    Attributes:
-        models: which models.
-        num_steps: training steps of each.
-        batch_size: tasks of a step.
-        num_points: points of a task.
-        learning_rate: its peak; it falls to zero along a cosine.
-        width: of all layers.
-        seed: of weights, data and noise.
-    """
-
-    models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")
-    num_steps: int = 5000
-    batch_size: int = 8
-    num_points: int = 64
-    learning_rate: float = 3e-3
-    width: int = 64
-    seed: int = 0
+    models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")  # which models
+    num_steps: int = 5000  # training steps of each
+    batch_size: int = 8  # tasks of a step
+    num_points: int = 64  # points of a task
+    learning_rate: float = 3e-3  # its peak; it falls to zero along a cosine
+    width: int = 64  # of all layers
+    seed: int = 0  # of weights, data and noise
 
     def architecture(self) -> Architecture:
         """A little wider than the paper's, which needs 800k steps to show what it can."""
@@ -111,7 +101,7 @@ def _scores(model: NeuralProcess, tasks: Sequence[Task]) -> tuple[float, float, 
 
 
 def _predict(model: NeuralProcess, task: Task) -> Predictive:
-    """Predict with the same draws each time, so that the demo prints the same numbers each time."""
+    """Predict with the same draws each time: the demo then prints the same numbers each time."""
     return model.predict(task, generator=torch.Generator(task.x_target.device).manual_seed(0))
 
 

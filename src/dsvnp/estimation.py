@@ -14,8 +14,6 @@ running sums are kept, never the draws. The method is
 All are lower bounds on average: the larger mean is the better estimate. The running sums are in `streaming`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

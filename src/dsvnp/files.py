@@ -1,6 +1,6 @@
 """Files written in one piece: a reader finds the old content or the new, never a part of it.
 
-Everything that this package keeps goes through the few operations at the top of this file, so that tests can let each
+Everything that this package keeps goes through the few operations at the top of this file: tests can let each
 of them fail, or end the process there (`tests/faults`). Temporary names begin with `.writing-` and are created by
 whoever writes them: a file or a link that already has such a name is not touched.
 """

@@ -11,8 +11,6 @@ Each has `dim_raw` (what the decoder must put out), `dim_encoded` (the size of y
     NumberOrClass     a mixture of Gaussians or classes, as each task says: for networks that learn from both
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 

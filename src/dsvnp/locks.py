@@ -4,8 +4,6 @@ The lock belongs to the process: the system takes it back when the process ends,
 stale. The file `.lock` only says who holds it.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -58,7 +56,7 @@ def folder_lock(folder: Path, wait: bool = False, say: Callable[[str], object] =
 
 def _take(folder: Path, wait: bool, say: Callable[[str], object]) -> int | None:
     """Open and lock the file; None where the system has no locks, which a warning says."""
-    told = False
+    announced = False
     while True:
         descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
@@ -81,9 +79,9 @@ def _take(folder: Path, wait: bool, say: Callable[[str], object]) -> int | None:
                 raise FolderInUseError(
                     f"{folder} is in use by {holder}; wait for it (--wait does), or choose another --out"
                 )
-            if not told:
+            if not announced:
                 say(f"{folder} is in use by {holder}; waiting")
-            told = True
+            announced = True
             time.sleep(LOOK_AGAIN)
 
 

@@ -10,8 +10,6 @@ With r(z) = p(z)/q(z) and, unless noted, z from the approximate posterior q, the
     si     Σ ŵ [ln p(y, z) + ln q(z)], ŵ the self-normalised weights of iw     (Wang et al., 2023)
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -13,8 +13,6 @@ A missing output (NaN in y) is not counted. A NaN in a prediction is counted and
 NaN. The mean of no point at all is NaN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 

@@ -5,8 +5,6 @@ network reports the shapes it needs (`dropout_shapes`) and takes uniform numbers
 masks per replica, hold them fixed, or leave them out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise

@@ -28,6 +28,17 @@ def test_version():
     assert CliRunner().invoke(app, ["--version"]).output == f"dsvnp {dsvnp.__version__}\n"
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["models"], ["fit", "--help"]])
+def test_the_door_opens_without_what_computes(words):
+    script = (
+        "import sys\nfrom dsvnp.cli import app\n"
+        f"app({words}, standalone_mode=False)\n"
+        "print(sorted({'torch', 'numpy', 'sklearn', 'scipy', 'matplotlib'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--steps", "12", "--out", str(tmp_path / "new")])
     assert result.exit_code == 0, result.output

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
+from dsvnp.paper.curves.data import UnseenCurves
 from dsvnp.paper.curves.experiment import CurvesExperiment
-from dsvnp.paper.curves.measures import UnseenCurves
 from dsvnp.paper.settings import changed
 from studies.curves_selection import CurveFleet, held_out, select_curves
 

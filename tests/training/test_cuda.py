@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.xdist_group("cuda"),
     # A compiler may warn of what it likes, but it must not fail.
-    pytest.mark.filterwarnings("default", "error:training goes on uncompiled"),
+    pytest.mark.filterwarnings("default", "error:training continues uncompiled"),
 ]
 
 SEEDS = (1, 2, 3)

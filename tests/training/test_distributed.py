@@ -110,8 +110,8 @@ def test_both_processes_hold_the_same(out, name):
 
 def test_a_compiler_that_one_process_lacks_is_used_by_none(out, notes):
     assert [note["uncompiled"] for note in notes] == [
-        ["training goes on uncompiled: another process could not compile it"],
-        ["training goes on uncompiled: RuntimeError: no compiler here"],
+        ["training continues uncompiled: another process could not compile it"],
+        ["training continues uncompiled: RuntimeError: no compiler here"],
     ]
     for rank in range(2):
         assert distance(state(out, "data-one-compiler", rank), state(out, "data-cnp", rank)) == 0
@@ -172,7 +172,7 @@ def test_one_process_writes(notes, out):
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 5, 6, 8, 10]
     assert all(len(line["log_likelihood"]) == len(line["validation"]) == 3 for line in lines)
-    assert "run: going on from step 5\n" in notes[0]["said"]
+    assert "run: continuing from step 5\n" in notes[0]["said"]
 
 
 def test_processes_that_see_different_folders_are_told(notes, out):

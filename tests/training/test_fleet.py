@@ -52,10 +52,10 @@ def assert_weights(fleet: Fleet, row: int, model: torch.nn.Module, tolerance: fl
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_fleet_equals_its_single_runs(name):
-    fleet = run_steps(make_fleet(name, SEEDS), 100)
+    fleet = run_steps(make_fleet(name, SEEDS), 20)  # two and a half pools
     assert distance(rows_of(fleet, 0), rows_of(fleet, 1)) > 1e-2  # the seeds do differ
     for row, seed in enumerate(SEEDS):
-        single = run_steps(make_fleet(name, [seed]), 100)
+        single = run_steps(make_fleet(name, [seed]), 20)
         assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
 
 
@@ -112,11 +112,11 @@ def test_each_replica_may_have_its_own_fold():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_run_equals_a_plain_loop(name):
-    fleet = make_fleet(name, SEEDS, curves(refresh_every=25))
+    fleet = make_fleet(name, SEEDS, curves(refresh_every=10))
     for row, seed in enumerate(SEEDS):
         model = seeded(partial(make_model, name, ARCH), seed)
-        train_like(fleet, row, model, torch.optim.Adam(model.parameters(), lr=1e-2), 25)
-        assert_weights(run_steps(fleet, 25 - fleet.num_steps_taken), row, model)
+        train_like(fleet, row, model, torch.optim.Adam(model.parameters(), lr=1e-2), 10)
+        assert_weights(run_steps(fleet, 10 - fleet.num_steps_taken), row, model)
         fleet.generators = make_fleet(name, SEEDS).generators  # for the other row, from the start again
 
 
@@ -227,7 +227,7 @@ def test_a_constrained_divergence_comes_to_its_bound():
 # --- likelihoods and networks ---
 
 
-@pytest.mark.parametrize("name", ["dsvnp", "mc-dropout", "tnp", "dsvtnp"])
+@pytest.mark.parametrize("name", ["dsvnp", "tnp"])
 @pytest.mark.parametrize("likelihood", ["categorical", "squared-error"])
 def test_other_likelihoods_train(likelihood, name):
     source = images() if likelihood == "categorical" else table(batch_size=4)
@@ -280,9 +280,9 @@ def test_each_replica_shifts_its_images_by_numbers_of_its_own():
 @pytest.mark.parametrize("name", ["tnp", "dsvtnp"])
 def test_an_equivariant_fleet_equals_its_single_runs(name):
     arch = replace(ARCH, transformer=replace(ARCH.transformer, equivariant=True, relative=4))
-    fleet = run_steps(make_fleet(name, SEEDS, arch=arch), 30)
+    fleet = run_steps(make_fleet(name, SEEDS, arch=arch), 10)
     for row, seed in enumerate(SEEDS):
-        single = run_steps(make_fleet(name, [seed], arch=arch), 30)
+        single = run_steps(make_fleet(name, [seed], arch=arch), 10)
         assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
 
 
@@ -293,9 +293,7 @@ def test_the_step_of_a_transformer_compiles_without_a_break(monkeypatch):
 
     def compile(function, **given):
         options.append(given)
-        return compiler(
-            function, backend="aot_eager", **given
-        )  # all but the code generation, which takes minutes
+        return compiler(function, backend="eager", **given)  # traced only: to generate code takes minutes
 
     monkeypatch.setattr(torch, "compile", compile)
     compiled = run_steps(make_fleet("dsvtnp", SEEDS, arch=arch, compile=True), 3)

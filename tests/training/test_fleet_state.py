@@ -303,7 +303,7 @@ def test_a_failing_compiler_is_mentioned_once_and_changes_nothing(monkeypatch):
     monkeypatch.setattr(torch, "compile", broken_compile)
     fleet = make_fleet(seeds=(1, 2), precision="float32", compile=True)
     with pytest.warns(
-        UserWarning, match=r"^training goes on uncompiled: RuntimeError: no C\+\+ compiler$"
+        UserWarning, match=r"^training continues uncompiled: RuntimeError: no C\+\+ compiler$"
     ) as caught:
         run_steps(fleet, 4)
     assert len(caught) == len(calls) == 1
@@ -320,7 +320,7 @@ def test_a_compiler_that_is_not_there_is_mentioned_as_well(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", no_compile)
     fleet = make_fleet(precision="float32", compile=True)
-    with pytest.warns(UserWarning, match="training goes on uncompiled: RuntimeError: torch.compile is not"):
+    with pytest.warns(UserWarning, match="training continues uncompiled: RuntimeError: torch.compile is not"):
         run_steps(fleet, 1)
 
 
@@ -344,7 +344,7 @@ def test_replicas_handled_singly_are_compiled_once_for_all(monkeypatch):
     chosen = {"seeds": range(12), "precision": "float32", "chunk_size": 1}
     torch._dynamo.utils.counters.clear()
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", "training goes on uncompiled")
+        warnings.filterwarnings("error", "training continues uncompiled")
         fleet = run_steps(make_fleet(compile=True, **chosen), 2)
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     assert graphs == 2  # the gradient of one replica, and the optimiser's step

@@ -300,7 +300,7 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path, number):
         train(stop_at(5, fleet, number), tmp_path)
     path = tmp_path / "step-000000005"
     assert str(caught.value) == (
-        f"stopped by {signal.Signals(number).name} after step 5, saved in {path}; run again to go on from there"
+        f"stopped by {signal.Signals(number).name} after step 5, saved in {path}; run again to continue from there"
     )
     assert caught.value.signal_number == number
     assert checkpoints.load(path).step == 5
@@ -357,7 +357,7 @@ def test_a_process_that_is_told_to_stop_saves_and_says_so(tmp_path):
     assert step >= 3
     assert (
         errors.strip()
-        == f"stopped by SIGTERM after step {step}, saved in {path}; run again to go on from there"
+        == f"stopped by SIGTERM after step {step}, saved in {path}; run again to continue from there"
     )
 
 
@@ -368,7 +368,7 @@ def test_going_on_is_said(tmp_path):
     train(make_fleet(num_steps=3), tmp_path)
     reporter = silent()
     train(make_fleet(num_steps=5), tmp_path, reporter=reporter)
-    assert said(reporter)[0] == "run: going on from step 3"
+    assert said(reporter)[0] == "run: continuing from step 3"
 
 
 def test_a_changed_environment_is_said(tmp_path, monkeypatch):
@@ -381,7 +381,7 @@ def test_a_changed_environment_is_said(tmp_path, monkeypatch):
     finally:
         torch.set_num_threads(threads)
     assert said(reporter)[0] == (
-        "run: going on from step 3; equal to an undisturbed run but for rounding, "
+        "run: continuing from step 3; equal to an undisturbed run but for rounding, "
         f"since threads {threads} → {threads + 1}"
     )
 

@@ -40,7 +40,7 @@ def test_fewer_replicas_at_once_are_taken_until_they_fit(monkeypatch, compile):
     expected = run_steps(fleet_of(5, chunk_size=2), 3)
     sizes = limited(monkeypatch, 2)
     fleet = fleet_of(5, compile=compile)
-    with pytest.warns(UserWarning, match=r"5 replicas at once do not fit.*training goes on with 2 at once"):
+    with pytest.warns(UserWarning, match=r"5 replicas at once do not fit.*training continues with 2 at once"):
         run_steps(fleet, 3)
     assert sizes[0] == 5
     assert set(sizes[1:]) == {2}
@@ -52,7 +52,7 @@ def test_fewer_replicas_at_once_are_taken_until_they_fit(monkeypatch, compile):
 def test_eight_replicas_come_down_to_one(monkeypatch):
     sizes = limited(monkeypatch, 1)
     fleet = fleet_of(8)
-    with pytest.warns(UserWarning, match="training goes on with") as caught:
+    with pytest.warns(UserWarning, match="training continues with") as caught:
         run_steps(fleet, 2)
     assert len(caught) == 3
     assert sizes == [8, 4, 2, 1, 1]
@@ -116,7 +116,7 @@ def test_regions_that_do_not_compile_run_as_they_are(monkeypatch):
         self._compiled_call_impl = fail
 
     monkeypatch.setattr(torch.nn.Module, "compile", broken)
-    with pytest.warns(UserWarning, match=r"^training goes on uncompiled: RuntimeError: no C\+\+ compiler$"):
+    with pytest.warns(UserWarning, match=r"^training continues uncompiled: RuntimeError: no C\+\+ compiler$"):
         run_steps(fleet, 3)
     assert all(part._compiled_call_impl is None for part in parts)
     assert same(fleet.state, plain.state)
@@ -133,7 +133,7 @@ def test_a_recording_that_breaks_off_falls_back(monkeypatch):
     monkeypatch.setattr(fleet, "_capture", broken)
     lane, step = fleet.lanes[0], preparation.make_step(fleet.plan, False)
     with pytest.warns(
-        UserWarning, match="training goes on without a CUDA graph: RuntimeError: operation not"
+        UserWarning, match="training continues without a CUDA graph: RuntimeError: operation not"
     ):
         assert fleet._captured(step, lane) is None
     assert same(run_steps(fleet, 3).state, plain.state)

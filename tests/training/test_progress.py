@@ -8,8 +8,11 @@ import types
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
-from dsvnp.training import Reporter
+from dsvnp.cli import app
+from dsvnp.training import Reporter, reporting_to
+from dsvnp.training.hooks import tensorboard
 
 VALUES = {"log_likelihood": [1.0, 2.0], "kl_local": [0.5, float("nan")], "validation": []}
 
@@ -179,18 +182,24 @@ def test_a_process_that_dies_while_it_takes_lines_back_loses_none(log, monkeypat
     assert [line["step"] for line in lines_of(log)] == [10, 20]
 
 
-# --- TensorBoard ---
+# --- hooks ---
+
+
+def test_a_hook_gets_what_is_finite_of_each_replica_inside_its_block():
+    got = []
+    with reporting_to(lambda *each: got.append(each)):
+        report(Reporter("np", 100, console=console(False)), 10)
+    report(Reporter("np", 100, console=console(False)), 20)
+    assert got == [("np", 10, {"log_likelihood/0": 1.0, "log_likelihood/1": 2.0, "kl_local/0": 0.5})]
 
 
 def test_tensorboard_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(
-        RuntimeError, match=r"TensorBoard is not installed; pip install 'dsvnp\[tensorboard\]'"
-    ):
-        Reporter("np", 100, tensorboard=tmp_path)
+    with pytest.raises(ValueError, match=r"not installed; pip install 'dsvnp\[tensorboard\]'"):
+        tensorboard(tmp_path).__enter__()
 
 
-def test_tensorboard_gets_each_replica(tmp_path, monkeypatch):
+def test_tensorboard_gets_a_fit_of_the_command_line(tmp_path, monkeypatch):
     written = []
 
     class SummaryWriter:
@@ -198,7 +207,7 @@ def test_tensorboard_gets_each_replica(tmp_path, monkeypatch):
             written.append(folder)
 
         def add_scalar(self, name, value, step):
-            written.append((name, value, step))
+            written.append(name)
 
         def close(self):
             written.append("closed")
@@ -206,7 +215,10 @@ def test_tensorboard_gets_each_replica(tmp_path, monkeypatch):
     module = types.ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = SummaryWriter
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    reporter = Reporter("np", 100, tensorboard=tmp_path, console=console(False))
-    with reporter:
-        reporter.report(10, {"log_likelihood": [1.0, 2.0]})
-    assert written == [str(tmp_path), ("log_likelihood/0", 1.0, 10), ("log_likelihood/1", 2.0, 10), "closed"]
+    rows = "".join(f"{i},{i % 7}\n" for i in range(40))
+    (tmp_path / "rows.csv").write_text("x,y\n" + rows)
+    words = f"fit {tmp_path}/rows.csv --target y --out {tmp_path}/model --model cnp --steps 3 --replicas 2"
+    done = CliRunner().invoke(app, [*words.split(), "--log-dir", str(tmp_path / "log")])
+    assert done.exit_code == 0, done.output
+    assert (written[0], written[-1]) == (str(tmp_path / "log"), "closed")
+    assert "NPRegressor/log_likelihood/1" in written

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dsvnp.cli.options import Device
+from dsvnp.cli.options import Device, LogDir
 
 
 def models() -> None:
@@ -52,14 +52,16 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps of each model.")] = None,
     device: Device = "cpu",
+    log_dir: LogDir = None,
 ) -> None:
     """Train four neural processes on random curves and draw what they predict, in about two minutes."""
     from rich.console import Console
 
     from dsvnp.demo import Demo, run_demo
     from dsvnp.devices import one_thread, pick_device
+    from dsvnp.training.hooks import tensorboard
 
-    with one_thread():
+    with one_thread(), tensorboard(log_dir):
         run_demo(Demo() if steps is None else Demo(num_steps=steps), out, Console(), str(pick_device(device)))
 
 

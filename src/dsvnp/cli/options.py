@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,3 +18,6 @@ def _known(name: str) -> str:
 
 
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.", callback=_known)]
+LogDir = Annotated[
+    Path | None, typer.Option(help="Folder for TensorBoard's log of the training (extra `tensorboard`).")
+]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsvnp.cli.options import Device
+from dsvnp.cli.options import Device, LogDir
 from dsvnp.naming import lookup, unknown
 from dsvnp.paper import EXPERIMENTS
 
@@ -64,6 +64,7 @@ def reproduce(
             "--set", help="Change a setting of the preset: NAME=JSON, or GROUP.NAME=JSON; repeatable."
         ),
     ] = None,
+    log_dir: LogDir = None,
 ) -> None:
     """Run an experiment of the paper, or all of them; run it again to continue where it stopped."""
     from rich.console import Console
@@ -73,6 +74,7 @@ def reproduce(
     from dsvnp.paper.experiment import Workplace
     from dsvnp.paper.spread import joined
     from dsvnp.training import Cluster
+    from dsvnp.training.hooks import tensorboard
 
     names = tuple(models.split(",")) if models else None
     for name in names or ():
@@ -86,11 +88,8 @@ def reproduce(
             "--datasets, --domain, --measure-only and --set belong to one experiment; leave them out, or name it"
         )
     # Networks this small gain nothing by a second thread, which stalls them on a busy machine.
-    with (
-        Cluster.joined(),
-        one_thread() if place.device.type == "cpu" else nullcontext(),
-        joined(dask, workers, device) as spread,
-    ):
+    threads = one_thread() if place.device.type == "cpu" else nullcontext()
+    with Cluster.joined(), threads, tensorboard(log_dir), joined(dask, workers, device) as spread:
         place = replace(place, spread=spread)
         if experiment == ALL:
             _reproduce_all(preset, place, resume, models=names, num_seeds=seeds)

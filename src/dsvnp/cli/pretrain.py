@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsvnp.cli.options import Device
+from dsvnp.cli.options import Device, LogDir
 
 
 def pretrain(
@@ -35,6 +35,7 @@ def pretrain(
     start: Annotated[
         Path | None, typer.Option(help="Folder with weights to begin from, without their optimiser.")
     ] = None,
+    log_dir: LogDir = None,
 ) -> None:
     """Train a network on synthetic functions; run again, it continues where it stopped.
 
@@ -51,6 +52,7 @@ def pretrain(
     from dsvnp.pretrained.training import MANY
     from dsvnp.pretrained.training import pretrain as run
     from dsvnp.training import Cluster
+    from dsvnp.training.hooks import tensorboard
 
     if minutes is None and steps is None:
         raise ValueError("training needs an end: pass --minutes, --steps, or both")
@@ -62,7 +64,7 @@ def pretrain(
     if precision == "auto":
         precision = "bf16" if where.type == "cuda" else "float32"
     folder = out or Path("runs") / f"pretrain-{what}"
-    with Cluster.joined():
+    with Cluster.joined(), tensorboard(log_dir):
         fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables, start)
     if fleet.cluster.writes:
         typer.echo(f"{recipe.name}: step {fleet.num_steps_taken}, checkpoints in {folder / 'checkpoints'}")

@@ -8,52 +8,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsvnp.cli.options import Device
-from dsvnp.cli.table_rows import (
-    Asked,
-    answers,
-    check_columns,
-    check_kept,
-    chosen_columns,
-    column_names,
-    inputs_of,
-    named,
-    read_known,
-    tasks_of,
-    without_missing,
-)
-from dsvnp.cli.targets import (
-    hint_of_classes,
-    known_outputs,
-    left_out,
-    outputs_of,
-    prediction_names,
-    texts_for,
-    understood,
-)
+from dsvnp.cli.options import Device, LogDir
 from dsvnp.files import write_atomically
-from dsvnp.models import MODELS
 from dsvnp.naming import lookup, shown
-from dsvnp.tabular import NPClassifier, NPRegressor
-from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.columns import Array
-from dsvnp.tabular.encoding import Encoding
-from dsvnp.tabular.memory import check_file
-from dsvnp.tabular.recipe import AUTO, EFFORTS
-from dsvnp.tabular.saving import PLOT, may_hold
-from dsvnp.tabular.summary import Summary, as_text, calibration_plot, errors_as_text
-from dsvnp.tabular.table_files import PARQUET, STANDARD, check_texts, read_table
-from dsvnp.tabular.table_writing import TableWriter, check_suffix, inert
 
-TASKS = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
+if TYPE_CHECKING:
+    from dsvnp.cli.table_rows import Asked
+    from dsvnp.tabular.base import BaseNP
+    from dsvnp.tabular.columns import Array, Columns
+    from dsvnp.tabular.summary import Summary
 
 TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet with a header.")]
 ModelFolder = Annotated[Path, typer.Argument(help="Folder that `dsvnp fit` wrote.")]
@@ -71,7 +41,7 @@ def fit(
     table: TableFile,
     target: Annotated[str, typer.Option(help="Columns to predict, with commas between them.")],
     out: Annotated[Path, typer.Option(help="Folder for the fitted model.")],
-    model: Annotated[str, typer.Option(help=f"Which model: auto, {', '.join(MODELS)}.")] = AUTO,
+    model: Annotated[str, typer.Option(help="auto, or a model that `dsvnp models` lists.")] = "auto",
     inputs: Annotated[
         str | None, typer.Option(help="Columns to predict from; all but the targets by default.")
     ] = None,
@@ -85,27 +55,34 @@ def fit(
     drop_missing: DropMissing = False,
     strict: Strict = False,
     device: Device = "auto",
+    log_dir: LogDir = None,
 ) -> None:
     """Fit a model to a table and say how well it predicts rows that it has not seen.
 
     With --group each group is a table of its own, and the model predicts a new one from some of its rows.
     """
+    from dsvnp.cli.table_rows import check_kept, chosen_columns, column_names, without_missing
+    from dsvnp.cli.targets import outputs_of, prediction_names
+    from dsvnp.models import MODELS
+    from dsvnp.tabular import NPClassifier, NPRegressor
+    from dsvnp.tabular.memory import check_file
+    from dsvnp.tabular.recipe import AUTO, EFFORTS
+    from dsvnp.tabular.table_files import check_texts, read_table
+    from dsvnp.training.hooks import tensorboard
+
+    kinds = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
     lookup(model, {AUTO: None, **MODELS}, "model")
     lookup(effort, EFFORTS, "effort")
-    lookup(task, TASKS, "task")
-    if not may_hold(out):
-        raise ValueError(f"{out} is there and holds no model; choose another --out")
-    folder = next(parent for parent in out.resolve().parents if parent.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
+    lookup(task, kinds, "task")
+    _check_out(out)
     check_file(table)
-    with _spoken_warnings():
+    with _spoken_warnings(), tensorboard(log_dir):
         rows = read_table(table)
         targets = column_names(target, rows, table)
         groups = column_names(group, rows, table) if group else []
         chosen = chosen_columns(inputs, exclude, [*targets, *groups], rows, table)
         check_texts(table, rows.select([*chosen, *targets]))
-        kind = TASKS[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
+        kind = kinds[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
         x, keep = without_missing(rows.select(chosen), None, drop_missing, strict, table)
         check_kept(len(x), table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
@@ -113,41 +90,17 @@ def fit(
             None if kind is NPRegressor else sorted({label for label in y.tolist() if label is not None})
         )
         prediction_names(targets, classes)  # refuses those that clash
-        # Said before the training, which whoever meant something else need not wait for.
-        typer.echo(shown(understood(Encoding.fit(x), targets, classes)))
+        # Printed before the training: who meant something else need not wait for it.
+        _say_understood(x, targets, classes)
         _say_dropped(keep, drop_missing)
-        typer.echo(shown(left_out(y, targets)))
-        codes = task == "auto" and kind is NPRegressor and len(targets) == 1
-        if hint := hint_of_classes(targets[0], y) if codes else None:
-            typer.echo(shown(hint))
-        settings: dict[str, Any] = {
-            "missing": "refuse" if strict else "impute",
-            "effort": effort,
-            "n_replicas": replicas,
-            "max_steps": steps,
-        }
-        estimator = kind(model, **settings, device=device, random_state=seed, verbose=True)
-        if groups:
-            tasks = tasks_of(x, y, targets, rows.rows(keep)[groups[0]])
-            typer.echo(shown(f"{len(tasks)} groups by {groups[0]}"))
-            estimator.fit_tasks(tasks)
-        else:
-            estimator.fit(x, named(y, targets))
+        _say_left_out(y, targets, task == "auto" and kind is NPRegressor and len(targets) == 1)
+        how: dict[str, Any] = {"effort": effort, "n_replicas": replicas, "max_steps": steps}
+        how |= {"missing": "refuse" if strict else "impute", "random_state": seed}
+        estimator = kind(model, **how, device=device, verbose=True)
+        _learn(estimator, x, y, targets, rows.rows(keep).select(groups))
     estimator.target_names_ = tuple(targets)
-    estimator.save(out)  # before anything else that could fail
-    write_atomically(
-        out / PLOT,
-        calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out"),
-    )
     what = "Groups" if groups else "Rows"
-    _show(estimator.validation_, f"{what} of {table.name} that were held out", targets)
-    best = ", ".join(map(str, estimator.best_steps_))
-    steps_taken = f"{best} of {estimator.recipe_.num_steps}"
-    _say(
-        "The model is in ",
-        out,
-        f", a calibration plot beside it. Its members have the weights of steps {steps_taken}.",
-    )
+    _save_and_show(estimator, out, f"{what} of {table.name} that were held out")
 
 
 def predict(
@@ -169,6 +122,11 @@ def predict(
 
     With --context they are predicted from the rows of that table; with --group as well, each group from its own.
     """
+    from dsvnp.cli.table_rows import Asked, read_known
+    from dsvnp.tabular.base import BaseNP
+    from dsvnp.tabular.table_files import STANDARD
+    from dsvnp.tabular.table_writing import check_suffix
+
     check_suffix(out)
     _spare_the_table(out, table, "--out")
     estimator = BaseNP.load(model, device)
@@ -183,6 +141,12 @@ def predict(
 
 def _write_answers(estimator: BaseNP, asked: Asked, out: Path) -> Array:
     """Write predictions as they come, and return which rows have one."""
+    import numpy as np
+
+    from dsvnp.cli.table_rows import answers
+    from dsvnp.tabular.table_files import PARQUET
+    from dsvnp.tabular.table_writing import TableWriter, without_formulas
+
     parts = answers(estimator, asked)
     first = next(parts)
     is_text = out.suffix.lower() not in PARQUET
@@ -190,7 +154,7 @@ def _write_answers(estimator: BaseNP, asked: Asked, out: Path) -> Array:
     with TableWriter(out, first.names) as writer:
         for part in chain([first], parts):
             # A label is a text of whoever made the model, and no formula for a spreadsheet to compute.
-            writer.add([_inert(column) for column in part.columns] if is_text else part.columns)
+            writer.add(list(map(without_formulas, part.columns)) if is_text else part.columns)
             there.append(part.there)
     return np.concatenate(there)
 
@@ -204,6 +168,12 @@ def evaluate(
     device: Device = "auto",
 ) -> None:
     """Measure a model on a table whose targets are known, beside a mean predictor and ridge."""
+    from dsvnp.cli.table_rows import check_columns, check_kept, inputs_of, without_missing
+    from dsvnp.cli.targets import known_outputs, left_out, outputs_of, texts_for
+    from dsvnp.tabular.base import BaseNP
+    from dsvnp.tabular.summary import calibration_plot
+    from dsvnp.tabular.table_files import read_table
+
     if plot is not None:
         _check_plot(plot, table)
     estimator = BaseNP.load(model, device)
@@ -232,6 +202,61 @@ def evaluate(
         _say("A calibration plot is in ", plot, ".")
 
 
+def _check_out(out: Path) -> None:
+    """Refuse a folder for a model that cannot be written, or that holds something else."""
+    from dsvnp.tabular.saving import may_hold
+
+    if not may_hold(out):
+        raise ValueError(f"{out} is there and holds no model; choose another --out")
+    folder = next(parent for parent in out.resolve().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
+
+
+def _say_understood(x: Columns, targets: Sequence[str], classes: Sequence[Any] | None) -> None:
+    """Print what the columns are taken for."""
+    from dsvnp.cli.targets import understood
+    from dsvnp.tabular.encoding import Encoding
+
+    typer.echo(shown(understood(Encoding.fit(x), targets, classes)))
+
+
+def _say_left_out(y: Array, targets: Sequence[str], maybe_codes: bool) -> None:
+    """Print how many rows lack a target, and a hint where numbers may be codes of classes."""
+    from dsvnp.cli.targets import hint_of_classes, left_out
+
+    typer.echo(shown(left_out(y, targets)))
+    if hint := hint_of_classes(targets[0], y) if maybe_codes else None:
+        typer.echo(shown(hint))
+
+
+def _learn(estimator: BaseNP, x: Columns, y: Array, targets: Sequence[str], groups: Columns) -> None:
+    """Fit an estimator to a table or, if there is a column of groups, to one table per group."""
+    from dsvnp.cli.table_rows import named, tasks_of
+
+    if not groups.columns:
+        estimator.fit(x, named(y, targets))
+        return
+    tasks = tasks_of(x, y, targets, groups.arrays[0])
+    typer.echo(shown(f"{len(tasks)} groups by {groups.columns[0]}"))
+    estimator.fit_tasks(tasks)
+
+
+def _save_and_show(estimator: BaseNP, out: Path, title: str) -> None:
+    """Save a fitted model with its calibration plot, and print how well it predicted what was held out."""
+    from dsvnp.tabular.saving import PLOT
+    from dsvnp.tabular.summary import calibration_plot
+
+    targets = estimator.target_names_
+    estimator.save(out)  # before anything else that could fail
+    plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
+    write_atomically(out / PLOT, plot)
+    _show(estimator.validation_, title, targets)
+    best = ", ".join(map(str, estimator.best_steps_))
+    weights = f"Its members have the weights of steps {best} of {estimator.recipe_.num_steps}."
+    _say("The model is in ", out, f", with a calibration plot. {weights}")
+
+
 def _check_plot(plot: Path, table: Path) -> None:
     """Refuse a name that is not a picture's, before anything is computed."""
     if plot.suffix.lower() != ".png":
@@ -253,13 +278,6 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def _inert(column: Array) -> Array:
-    """A column whose texts are no formulas."""
-    return np.array(
-        [inert(cell) if isinstance(cell, str) else cell for cell in column.tolist()], dtype=object
-    )
-
-
 def _say_dropped(keep: Array, drop: bool) -> None:
     """Say how many rows `--drop-missing` left out."""
     if drop:
@@ -269,6 +287,8 @@ def _say_dropped(keep: Array, drop: bool) -> None:
 
 def _show(summary: Summary, title: str, targets: Sequence[str]) -> None:
     """Print a summary as a table, and the errors of several targets as another."""
+    from dsvnp.tabular.summary import as_text, errors_as_text
+
     _print_table(as_text(summary), title)
     if len(targets) > 1:
         _print_table(errors_as_text(summary, targets), "Root mean squared errors, each in its target's unit")

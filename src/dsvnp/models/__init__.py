@@ -1,7 +1,5 @@
 """The registered models; a new one is one file and one line here."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from dsvnp.models.architecture import Architecture

@@ -4,8 +4,6 @@ s_i = h(x_i, y_i), or layers of self-attention over them (Sec. 2.2)
 z_attn = Σ_i w(x_i, x_*) s_i,  z = [z_attn, z_G]  (Eq. 9),  p(y_* | x_*, z)
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, final
 
 from torch import Tensor, nn
@@ -57,8 +55,7 @@ class AttnNP(NeuralProcess):
     def draws(self, task: Task, noise: Noise) -> Draws:
         """Draw z_G from q(z_G | T), attend to the flagged points, and score all points."""
         y_target, in_context = task.all_points()
-        x = self.embed.x(task.x_target)
-        y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
+        x, y = self.embed.pair(task.x_target, y_target, self.likelihood)
         q, p = self.z_global(x, y, task.mask_target, in_context)
         z = q.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         values = self._values(x, y, in_context)
@@ -69,8 +66,7 @@ class AttnNP(NeuralProcess):
 
     def summarise(self, task: Task, noise: Noise) -> _Summary:
         """Keys and values of the context, and draws of z_G from p(z_G | C)."""
-        x = self.embed.x(task.x_context)
-        y = self.embed.y(self.likelihood.encode(task.y_context, x.dtype))
+        x, y = self.embed.pair(task.x_context, task.y_context, self.likelihood)
         p = self.z_global.prior(x, y, task.mask_context)
         z = p.unsqueeze(0).sample(noise.get("global"))
         return _Summary(x, self._values(x, y, task.mask_context), task.mask_context, z[:, None, :, None])

@@ -15,8 +15,6 @@ Randomness is an argument. `noise` maps names to tensors: "global" [K, B, Z] and
 standard normal, "dropout.i" uniform. None draws them; an empty dictionary puts latents at their means.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import replace
 from functools import partial

@@ -3,8 +3,6 @@
 r_i = h(x_i, y_i),  r_C = ⊕ r_i  (Eq. 8),  p(y_* | x_*, r_C)
 """
 
-from __future__ import annotations
-
 from typing import final
 
 from torch import Tensor, nn
@@ -47,16 +45,14 @@ class CNP(NeuralProcess):
     def draws(self, task: Task, noise: Noise) -> Draws:
         """Score the targets outside the context."""
         y_target, in_context = task.all_points()
-        x = self.embed.x(task.x_target)
-        y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
+        x, y = self.embed.pair(task.x_target, y_target, self.likelihood)
         raw = self.decoder(x, *self._context(x, y, in_context))[None, None]  # [1, 1, B, T, raw]
         log_likelihood = self.likelihood.log_prob(raw, y_target)
         return Draws(log_likelihood, self.counted(task))
 
     def summarise(self, task: Task, noise: Noise) -> tuple[Tensor, ...]:
         """r_C, [B, 1, H], or what each of two deterministic paths makes of the context."""
-        x = self.embed.x(task.x_context)
-        y = self.embed.y(self.likelihood.encode(task.y_context, x.dtype))
+        x, y = self.embed.pair(task.x_context, task.y_context, self.likelihood)
         return self._context(x, y, task.mask_context)
 
     def decode(self, summary: tuple[Tensor, ...], x_target: Tensor, noise: Noise) -> Tensor:
@@ -65,7 +61,7 @@ class CNP(NeuralProcess):
         return raw[None, None]
 
     def _context(self, x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        """What the points in `mask` say, each [B, 1, H]."""
+        """Summaries of the points in `mask`, each [B, 1, H]."""
         if self.paths is not None:
             return tuple(path(x, y, mask) for path in self.paths)
         return (self.aggregate(self.encoder(x, y), mask).unsqueeze(-2),)

@@ -7,8 +7,6 @@ p(y_* | z_G, z_*, x_*)                   (Eq. 13)
 The architecture's `dim_local` and `local_…` set how z_* is inferred; their defaults are the paper's.
 """
 
-from __future__ import annotations
-
 from typing import final
 
 from torch import Tensor, nn
@@ -51,8 +49,7 @@ class DSVNP(NeuralProcess):
     def draws(self, task: Task, noise: Noise) -> Draws:
         """Draw z_G and z_* from their posteriors and score all points (Eq. 14, 15)."""
         y_target, in_context = task.all_points()
-        x = self.embed.x(task.x_target)
-        y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
+        x, y = self.embed.pair(task.x_target, y_target, self.likelihood)
         q_global, p_global = self.z_global(x, y, task.mask_target, in_context)
         z_global = q_global.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         z_task = z_global[:, :, None]  # [K, B, 1, Z]
@@ -66,8 +63,7 @@ class DSVNP(NeuralProcess):
 
     def summarise(self, task: Task, noise: Noise) -> Tensor:
         """Draws of z_G from p(z_G | C), [K, B, 1, Z]."""
-        x = self.embed.x(task.x_context)
-        y = self.embed.y(self.likelihood.encode(task.y_context, x.dtype))
+        x, y = self.embed.pair(task.x_context, task.y_context, self.likelihood)
         p_global = self.z_global.prior(x, y, task.mask_context)
         return p_global.unsqueeze(0).sample(noise.get("global"))[:, :, None]
 
@@ -83,9 +79,7 @@ class DSVNP(NeuralProcess):
         self, summary: Tensor, x_target: Tensor, y_target: Tensor
     ) -> tuple[DiagonalGaussian, DiagonalGaussian]:
         """q(z_* | z_G, x_*, y_*) and p(z_* | z_G, x_*) for each draw of z_G (Eq. 12, 16)."""
-        x = self.embed.x(x_target)
-        y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
-        return self._local(summary, x, y)
+        return self._local(summary, *self.embed.pair(x_target, y_target, self.likelihood))
 
     def _local(self, z_task: Tensor, x: Tensor, y: Tensor) -> tuple[DiagonalGaussian, DiagonalGaussian]:
         """Posterior and prior of z_* from their inputs, each [K, B, T, Z]."""

@@ -5,12 +5,10 @@ q(z_G | T), p(z_G | C)                         from a mean over points of (x_i, 
 q(z_* | z_G, h_*, y_*), p(z_* | z_G, h_*)      what the likelihood's family cannot express
 p(y_* | h_*, z_G, z_*)
 
-It starts as TNP: the head's weights on both latents are zero at first. No divergence reaches the trunk, and the local
-one does not reach z_G, because latents read h, and z_* reads z_G, without passing gradients back: KL_L would otherwise
-be cheapest where z_G tells nothing.
+It starts as TNP: the head's weights on both latents are zero at first. The latents read h, and z_* reads z_G, without
+passing gradients back: no divergence changes the trunk, and KL_L does not change z_G, where it would favour a z_G that
+carries no information.
 """
-
-from __future__ import annotations
 
 from typing import NamedTuple, final
 
@@ -27,11 +25,11 @@ from dsvnp.networks import MLP, GaussianHead, Shape
 from dsvnp.objectives import Draws
 from dsvnp.task import Task
 
-DIM_LOCAL = 4  # a target's own latent, where the architecture does not say: large ones are mostly noise
+DIM_LOCAL = 4  # default size of z_*: most of a larger one is noise
 
 
 class _Summary(NamedTuple):
-    """What the context says: the slots of each layer, and draws of z_G, [K, B, 1, Z]."""
+    """A summary of the context: the slots of each layer, and draws of z_G, [K, B, 1, Z]."""
 
     memory: list[Slots]
     z: Tensor
@@ -124,7 +122,7 @@ class DSVTNP(NeuralProcess):
         return self.decoder(h, summary.z[:, None], z_local)
 
     def _features(self, x: Tensor, members: Tensor, in_context: Tensor) -> Tensor:
-        """What z_G reads of each point beside its y; if shifts are not to matter, x from the context's mean on."""
+        """What z_G reads of each point in addition to y; an equivariant model reads x minus the context's mean."""
         if self.arch.transformer.equivariant:
             x = x - Mean()(x, in_context).unsqueeze(-2)
         return torch.cat([x, members], dim=-1)

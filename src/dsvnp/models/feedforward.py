@@ -3,8 +3,6 @@
 x → dim_lat → y, with dropout of a given rate in the encoder
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 from torch import Tensor, nn

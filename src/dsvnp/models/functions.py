@@ -6,8 +6,6 @@
 `dsvnp.autoregression` has the equations. Any model gets both from its predictive distribution.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import partial

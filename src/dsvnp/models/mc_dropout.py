@@ -1,7 +1,5 @@
 """MC-Dropout: a draw of dropout masks represents a draw of the weights (Gal & Ghahramani, 2016)."""
 
-from __future__ import annotations
-
 from typing import final
 
 from dsvnp.models.feedforward import Feedforward

@@ -1,13 +1,12 @@
 """Parts that several models are made of: embeddings, the encoder, the global and the local latent."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from dsvnp.aggregators import make_aggregator
 from dsvnp.gaussian import DiagonalGaussian
+from dsvnp.likelihoods import Likelihood
 from dsvnp.models.architecture import Architecture, make_embedding
 from dsvnp.networks import MLP, GaussianHead, full_precision
 
@@ -27,6 +26,11 @@ class Embeddings(nn.Module):
         if arch.dim_laty is not None:
             self.y = MLP([dim_encoded], [], arch.dim_laty, relu_out=True)
             self.dim_y = arch.dim_laty
+
+    def pair(self, x: Tensor, y: Tensor, likelihood: Likelihood) -> tuple[Tensor, Tensor]:
+        """Embed the inputs of some points, and their outputs as the likelihood encodes them."""
+        x = self.x(x)
+        return x, self.y(likelihood.encode(y, x.dtype))
 
 
 class Sizes(NamedTuple):

@@ -1,7 +1,5 @@
 """NN: the plain network, without dropout and without latents."""
 
-from __future__ import annotations
-
 from typing import final
 
 from dsvnp.models.feedforward import Feedforward

@@ -5,9 +5,9 @@ cells:  c ← attention among the cells of a row,  c ← attention from each cel
 rows:   h_i⁰ = W [c_iy, mean_j c_ij] + E'(y_i),  h ← layers in which every row attends to the context's rows
 p(y_* | h_*)
 
-Columns have no order and may be any number: what tells them apart is a fixed random code, as in TabPFN (Hollmann et
-al., 2025); that cells come first and rows later is TabICL's idea (Qu et al., 2025). Rows do not see each other's y
-except through the context.
+A table may have any number of columns, in any order; a fixed random code distinguishes them, as in TabPFN (Hollmann et
+al., 2025). Attention among cells before attention among rows follows TabICL (Qu et al., 2025). A row reads the y of
+context rows only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DIM_CODE, NUM_CODES = 16, 64
 
 
 class Summary(NamedTuple):
-    """What the context says: the slots of each layer among cells, and of each layer among rows."""
+    """A summary of the context: the slots of each layer among cells, and of each layer among rows."""
 
     cells: list[Slots]
     rows: list[Slots]
@@ -181,8 +181,7 @@ class TabTNP(NeuralProcess):
 
     def _read(self, x: Tensor, y: Tensor, seen: Tensor) -> tuple[Tensor, Summary]:
         """Rows after all layers, [B, T, W], of which those seen are the context, and what it says."""
-        x = self.embed.x(x)
-        known = self.embed.y(self.likelihood.encode(y, x.dtype))
+        x, known = self.embed.pair(x, y, self.likelihood)
         h, cells = self.cells(x, known, seen)
         h = h + torch.where(seen.unsqueeze(-1), self.output(known), 0.0)
         h, rows = self.trunk.among(full_precision(h), h, seen)

@@ -3,11 +3,9 @@
 h_i⁰ = MLP(x_i, y_i, seen) in the context,  h_*⁰ = MLP(x_*, 0, not seen) for a target
 h ← layers in which every token attends to the context's tokens,  p(y_* | h_*)
 
-Targets do not see each other. A point of the context is a token with its y, any other point a token without, so that
-one pass over all points of a training task scores those outside the context.
+Targets do not attend to each other. A context point is a token with its y, any other point a token without y: one pass
+over all points of a training task scores the points outside the context.
 """
-
-from __future__ import annotations
 
 from typing import final
 
@@ -27,7 +25,7 @@ from dsvnp.task import Task
 class Backbone(nn.Module):
     """Points → tokens → trunk, for models that read a target through a transformer.
 
-    A token reads (x, y or 0, which outputs were seen), so that a missing value is not taken for a zero; an
+    A token reads (x, y or 0, which outputs are known): the flags distinguish a missing value from a zero. An
     equivariant token reads no x.
 
     Args:

@@ -2,8 +2,8 @@
 
     a = attention(queries of norm(h), keys and values of norm(h_C)),   h ← h + W a,   h ← h + FF(norm(h))
 
-A token outside the context is read by nobody: what a layer knows of the context, its `Slots`, is computed once and
-serves any number of targets. With `equivariant` the scores come from products of tokens *and* differences of inputs
+No token attends to a token outside the context. A layer computes the keys and values of the context, its `Slots`, once
+for any number of targets. With `equivariant` the scores come from products of tokens *and* differences of inputs
 (TE-TNP, Ashman et al., 2024), s ← s + MLP(s, g(x_i − x_j)), and tokens carry no input. With `rotary` pairs of features
 turn by angles ω·x (after Su et al., 2021), queries and keys as well as values, which a target turns back:
 
@@ -43,7 +43,7 @@ class Transformer:
         num_heads: heads of each attention, a divisor of `width`.
         feedforward: hidden size of each layer's feed-forward network.
         embedder: hidden sizes of the network that makes a token of a point.
-        equivariant: compare inputs by their differences only, so that a shift of all inputs changes no prediction.
+        equivariant: compare inputs by their differences only: a shift of all inputs changes no prediction.
         relative: hidden size of the network that turns such differences into scores.
         rotary: highest frequency, in radians per unit of x, by which features turn; 0 for none. With `equivariant` this
             takes the place of that network.
@@ -89,7 +89,7 @@ class Transformer:
 
 
 class Slots(NamedTuple):
-    """What a layer knows of a set of tokens: keys and values [..., heads, N, d], places, mask [..., N].
+    """What a layer keeps of a set of tokens: keys and values [..., heads, N, d], places, mask [..., N].
 
     Places are inputs [..., N, D], or their cosines and sines [..., heads, N, d] where features turn.
     """

@@ -4,8 +4,6 @@ q(z_G | C, T),  p(z_G | C)  (Eq. 11),  p(y_* | x_*, z_G)
 or, with a deterministic path next to the latent one,  p(y_* | x_*, r_C, z_G)
 """
 
-from __future__ import annotations
-
 from typing import final
 
 from torch import Tensor, nn
@@ -40,8 +38,7 @@ class NP(NeuralProcess):
     def draws(self, task: Task, noise: Noise) -> Draws:
         """Draw z_G from q(z_G | T) and score all points (Eq. 6)."""
         y_target, in_context = task.all_points()
-        x = self.embed.x(task.x_target)
-        y = self.embed.y(self.likelihood.encode(y_target, x.dtype))
+        x, y = self.embed.pair(task.x_target, y_target, self.likelihood)
         q, p = self.z_global(x, y, task.mask_target, in_context)
         z = q.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         raw = self.decoder(x, *self._path(x, y, in_context), z[:, None, :, None])  # [K, 1, B, T, raw]
@@ -50,8 +47,7 @@ class NP(NeuralProcess):
 
     def summarise(self, task: Task, noise: Noise) -> tuple[Tensor, ...]:
         """r_C, [B, 1, H], if there is a path for it, and draws of z_G from p(z_G | C), [K, 1, B, 1, Z]."""
-        x = self.embed.x(task.x_context)
-        y = self.embed.y(self.likelihood.encode(task.y_context, x.dtype))
+        x, y = self.embed.pair(task.x_context, task.y_context, self.likelihood)
         p = self.z_global.prior(x, y, task.mask_context)
         z = p.unsqueeze(0).sample(noise.get("global"))
         return *self._path(x, y, task.mask_context), z[:, None, :, None]

@@ -37,7 +37,7 @@ def plan(
 
 
 def _missing(experiment: Experiment, data_dir: Path | None) -> str | None:
-    """What stands in the way of an experiment; a damaged file is as good as none."""
+    """Why an experiment cannot run, if so; a damaged file counts as missing."""
     try:
         return experiment.missing(data_dir)
     except (ValueError, OSError) as error:

@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 
 from dsvnp.models import NeuralProcess
+from dsvnp.paper.datasets.locate import MissingDataError
 from dsvnp.paper.label import Label
 from dsvnp.paper.records import check_name
 from dsvnp.sources.base import TaskSource
@@ -40,44 +41,27 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """One quantity of one unit, one value per seed.
+    """One quantity of one unit, one value per seed."""
 
-    Attributes:
-        dataset: what it was measured on.
-        metric: "nll", "mse", …
-        split: which part: "inter-J", "test-P", …
-        unit: unit of the value: "nats/point", "standard", "raw", …
-        values: one per seed of the unit.
-        drawn: for an estimate whose draws were doubled until they sufficed, what they were, one per seed.
-    """
-
-    dataset: str
-    metric: str
-    split: str
-    unit: str
-    values: tuple[float, ...]
+    dataset: str  # what it was measured on
+    metric: str  # "nll", "mse", …
+    split: str  # which part: "inter-J", "test-P", …
+    unit: str  # unit of the value: "nats/point", "standard", "raw", …
+    values: tuple[float, ...]  # one per seed of the unit
+    # for an estimate whose draws were doubled until they sufficed, what they were, one per seed
     drawn: tuple[Drawn, ...] = ()
 
 
 @dataclass(frozen=True)
 class UnitResult:
-    """What a finished unit leaves behind.
+    """The results of a finished unit."""
 
-    Attributes:
-        label: model, variant and, in an experiment on several data sets, the one it was trained on.
-        seeds: the seeds it was trained with.
-        measurements: what was measured.
-        extras: what figures are made of; anything that JSON holds.
-        seconds: how long it took, compilation included.
-        machine: what it ran on.
-    """
-
-    label: Label
-    seeds: tuple[int, ...]
-    measurements: tuple[Measurement, ...]
-    extras: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
-    machine: str = ""
+    label: Label  # model, variant and, in an experiment on several data sets, the one it was trained on
+    seeds: tuple[int, ...]  # the seeds it was trained with
+    measurements: tuple[Measurement, ...]  # what was measured
+    extras: dict[str, Any] = field(default_factory=dict)  # what figures are made of; anything that JSON holds
+    seconds: float = 0.0  # how long it took, compilation included
+    machine: str = ""  # what it ran on
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -106,24 +90,16 @@ def _measurement(data: dict[str, Any]) -> Measurement:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a run computes, writes, prints and finds data; nothing here changes a result.
+    """Where a run computes, writes, prints and finds data; nothing here changes a result."""
 
-    Attributes:
-        out: folder for results.
-        device: where to compute.
-        console: where progress is shown.
-        data_dir: directory of the data sets; None reads the variable DSVNP_DATA.
-        wait: wait for another process that writes into the folder, instead of refusing.
-        weights: folder of an earlier run whose kept weights are measured, without training; None to train.
-        spread: what runs units somewhere else, see `spread.py`; None runs them here.
-    """
-
-    out: Path
-    device: torch.device
-    console: Console
-    data_dir: Path | None = None
-    wait: bool = False
+    out: Path  # folder for results
+    device: torch.device  # where to compute
+    console: Console  # where progress is shown
+    data_dir: Path | None = None  # directory of the data sets; None reads the variable DSVNP_DATA
+    wait: bool = False  # wait for another process that writes into the folder, instead of refusing
+    # folder of an earlier run whose kept weights are measured, without training; None to train
     weights: Path | None = None
+    # what runs units somewhere else, see `spread.py`; None runs them here
     spread: "Callable[[Experiment, Sequence[Unit], Workplace], Iterable[tuple[int, UnitResult]]] | None" = (
         None
     )
@@ -131,16 +107,7 @@ class Workplace:
 
 @dataclass(frozen=True)
 class Experiment(ABC):
-    """Settings of an experiment; the fields here are common to all.
-
-    Attributes:
-        preset: "smoke", "quick" or "paper".
-        models: models to run.
-        num_seeds: seeds of each.
-        first_seed: the first of them; others may be run elsewhere, and put together with `gather`.
-        seeds_at_once: seeds trained as one fleet, the unit of resuming.
-        precision: of training, see `Settings`.
-    """
+    """Settings of an experiment; the fields here are common to all."""
 
     name: ClassVar[str]
     printed: ClassVar[Printed] = {}  # the paper's figures, and their spread
@@ -148,12 +115,12 @@ class Experiment(ABC):
     # Settings to which a later run may add:
     extendable: ClassVar[tuple[str, ...]] = ("models", "num_seeds", "first_seed", "seeds_at_once")
 
-    preset: str = "quick"
-    models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")
-    num_seeds: int = 1
-    first_seed: int = 0
-    seeds_at_once: int = 5
-    precision: str = "float32"
+    preset: str = "quick"  # "smoke", "quick" or "paper"
+    models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")  # models to run
+    num_seeds: int = 1  # seeds of each
+    first_seed: int = 0  # the first of them; others may be run elsewhere, and put together with `gather`
+    seeds_at_once: int = 5  # seeds trained as one fleet, the unit of resuming
+    precision: str = "float32"  # of training, see `Settings`
 
     def __post_init__(self) -> None:
         for name in ("num_seeds", "seeds_at_once"):
@@ -179,10 +146,18 @@ class Experiment(ABC):
 
     def missing(self, data_dir: Path | None) -> str | None:
         """What the experiment needs and does not find in the data directory, in one line; None if it can run."""
+        try:
+            self.read_data(data_dir)
+        except MissingDataError as error:
+            return str(error)
         return None
 
+    def read_data(self, data_dir: Path | None) -> None:
+        """Read the files that the experiment needs."""
+        return  # it needs none
+
     def labels(self) -> list[Label]:
-        """What to run."""
+        """Labels of the units to run."""
         return [Label(model) for model in self.models]
 
     def paper_figure(self, label: Label, m: Measurement) -> tuple[float | None, float | None]:
@@ -247,7 +222,7 @@ def fleet_name(label: Label, seeds: Sequence[int]) -> str:
 
 
 def log_path(label: Label, seeds: Sequence[int], place: Workplace) -> Path:
-    """Where a fleet's log lies."""
+    """The path of a fleet's log."""
     return place.out / "logs" / f"{fleet_name(label, seeds)}.jsonl"
 
 

@@ -7,17 +7,12 @@ from dsvnp.plotting.style import NAMES, Look, look_of
 
 
 class Label(NamedTuple):
-    """What a row or a unit of results is about.
+    """The model, variant and data set of a row or unit of results."""
 
-    Attributes:
-        model: name of a model, or of what it is compared with: "dsvnp", "extra-trees".
-        variant: what differs from the model as the paper has it: "strong", "beta-local-5"; "" for nothing.
-        dataset: data set it was trained on, where an experiment has several.
-    """
-
-    model: str
+    model: str  # name of a model, or of what it is compared with: "dsvnp", "extra-trees"
+    # what differs from the model as the paper has it: "strong", "beta-local-5"; "" for nothing
     variant: str = ""
-    dataset: str = ""
+    dataset: str = ""  # data set it was trained on, where an experiment has several
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -42,7 +37,7 @@ class Label(NamedTuple):
 
     @property
     def look(self) -> Look:
-        """How figures show it; the data set is named elsewhere."""
+        """Its look in figures; the data set is named elsewhere."""
         return look_of(self.model, self.variant)
 
 

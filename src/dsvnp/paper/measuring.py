@@ -19,24 +19,19 @@ DrawCounts = tuple[int, int]  # of z_G, and of each z_* for each of them
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """How a likelihood is estimated.
+    """Settings of the estimate of a likelihood."""
 
-    Attributes:
-        draws: "fixed" for as many as a prediction has; "suffice" to double them until the mean is still.
-        tolerance: change of the mean, in nats, below which two doublings in a row end an estimate.
-        max_draws: limit of the draws that suffice.
-    """
-
+    # "fixed" for as many as a prediction has; "suffice" to double them until the mean is still
     draws: str = "fixed"
-    tolerance: float = 0.01
-    max_draws: int = 16384
+    tolerance: float = 0.01  # change of the mean, in nats, below which two doublings in a row end an estimate
+    max_draws: int = 16384  # limit of the draws that suffice
 
     def __post_init__(self) -> None:
         if self.draws not in ("fixed", "suffice"):
             raise ValueError(f"draws must be 'fixed' or 'suffice', got {self.draws!r}")
 
 
-# Results from before draws were counted have "fixed" ones, so that this is the default of every setting.
+# The default of every setting: results from before draws were counted have "fixed" ones.
 FIXED, SUFFICE = Likelihoods(), Likelihoods("suffice")
 
 

@@ -13,35 +13,24 @@ MOST_WARMUP = 1000  # steps
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained; experiments add what else differs between their recipes.
+    """A named set of settings of training; experiments add further ones.
 
     Selections do not write down settings that have their default: no default may change.
-
-    Attributes:
-        learning_rate: of Adam.
-        schedule: "constant" or "cosine".
-        warmup: share of the steps over which the rate rises, 1000 steps at most.
-        weight_decay: of AdamW; 0 makes it Adam.
-        beta_local: weight of the local divergence.
-        beta_global: weight of the global divergence.
-        anneal: share of the steps over which the weights of the divergences rise from 0; 0 for none.
-        anneal_local: whether that of the local divergence does so too.
-        train_global: draws of z_G in training.
-        train_local: draws of each z_* in training.
-        clip: largest norm of a gradient; None for any.
     """
 
-    learning_rate: float = 1e-3
-    schedule: str = "constant"
-    warmup: float = 0.0
-    weight_decay: float = 0.0
-    beta_local: float = 1.0
-    beta_global: float = 1.0
-    anneal: float = 0.0
-    anneal_local: bool = True
-    train_global: int = 1
-    train_local: int = 1
-    clip: float | None = None
+    learning_rate: float = 1e-3  # of Adam
+    schedule: str = "constant"  # "constant" or "cosine"
+    warmup: float = 0.0  # share of the steps over which the rate rises, 1000 steps at most
+    weight_decay: float = 0.0  # of AdamW; 0 makes it Adam
+    beta_local: float = 1.0  # weight of the local divergence
+    beta_global: float = 1.0  # weight of the global divergence
+    anneal: float = (
+        0.0  # share of the steps over which the weights of the divergences rise from 0; 0 for none
+    )
+    anneal_local: bool = True  # whether that of the local divergence does so too
+    train_global: int = 1  # draws of z_G in training
+    train_local: int = 1  # draws of each z_* in training
+    clip: float | None = None  # largest norm of a gradient; None for any
 
     def settings(self, num_steps: int, **others: Any) -> Settings:
         """The settings of a training of so many steps; `others` are further settings."""
@@ -77,7 +66,7 @@ def annealing(share: float, num_steps: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Change:
-    """What an ablation changes of an experiment's architecture and objective."""
+    """Changes that an ablation makes to an experiment's architecture and objective."""
 
     arch: dict[str, Any] = field(default_factory=dict)  # settings of the architecture
     objective: dict[str, Any] = field(default_factory=dict)  # settings of the objective

@@ -190,7 +190,7 @@ def _draws_of(drawn: Sequence[Drawn]) -> dict[str, Any]:
 
 
 def machine_name(device: torch.device) -> str:
-    """What a run ran on, in words."""
+    """The name of the machine that ran it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()

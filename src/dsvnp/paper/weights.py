@@ -1,7 +1,7 @@
-"""Weights of small networks kept with their results, so that a table is measured again without training.
+"""Weights of small networks kept with their results, from which a table is measured again without training.
 
-One file per row and seed, in half precision. A network whose weights are kept is measured with the kept ones: what
-`dsvnp reproduce … --measure-only` computes from the files is what the table says.
+One file per row and seed, in half precision. A network whose weights are kept is measured with the kept ones: `dsvnp
+reproduce … --measure-only` computes the table's figures from the files.
 """
 
 import json
@@ -24,15 +24,11 @@ MOST_BYTES = 5_000_000  # of all files of a run
 
 @dataclass(frozen=True)
 class WithWeights(Experiment):
-    """An experiment that can keep the weights of its networks, and measure kept ones.
-
-    Attributes:
-        keep_seeds: number of seeds of each row, from seed 0 on, whose weights are kept.
-    """
+    """An experiment that can keep the weights of its networks, and measure kept ones."""
 
     extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "keep_seeds")
 
-    keep_seeds: int = 0
+    keep_seeds: int = 0  # number of seeds of each row, from seed 0 on, whose weights are kept
 
     def nets_of(
         self,
@@ -63,7 +59,7 @@ class WithWeights(Experiment):
 
 
 def weights_path(run: Path, label: Label, seed: int) -> Path:
-    """Where a run's folder has the weights of a row's seed."""
+    """The path of the weights of a row's seed in a run's folder."""
     return run / FOLDER / f"{label.file}-seed-{seed}.safetensors"
 
 

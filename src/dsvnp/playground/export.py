@@ -5,8 +5,6 @@ stored in half precision; `about` and the architecture are metadata. What predic
 z_*) is left out. The page's `js/models.js` computes what `NeuralProcess.predict` computes from it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Server: the page on localhost, to this machine alone, with nothing kept in the browser's cache between versions."""
 
-from __future__ import annotations
-
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any

@@ -17,25 +17,16 @@ from dsvnp.predictive import GaussianPredictive, Predictive
 
 
 class Panel(NamedTuple):
-    """One function seen by one model, all at inputs in ascending order.
+    """One function seen by one model, all at inputs in ascending order."""
 
-    Attributes:
-        x: inputs, [T].
-        truth: the function, [T].
-        x_context: inputs of the context, [C].
-        y_context: outputs of the context, [C].
-        mean: predictive mean, [T].
-        stddev: predictive standard deviation, [T].
-        draws: a few sampled functions, [draws, T]: the means under draws of the latents or, for a model that has
-            none, samples of its independent outputs.
-    """
-
-    x: Tensor
-    truth: Tensor
-    x_context: Tensor
-    y_context: Tensor
-    mean: Tensor
-    stddev: Tensor
+    x: Tensor  # inputs, [T]
+    truth: Tensor  # the function, [T]
+    x_context: Tensor  # inputs of the context, [C]
+    y_context: Tensor  # outputs of the context, [C]
+    mean: Tensor  # predictive mean, [T]
+    stddev: Tensor  # predictive standard deviation, [T]
+    # a few sampled functions, [draws, T]: the means under draws of the latents or, for a model that has none, samples
+    # of its independent outputs
     draws: Tensor
 
     @classmethod
@@ -119,7 +110,7 @@ class Line(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What lines are compared with: a value for each x, what it is, and its line style."""
+    """A line to compare others with: a value for each x, its name, and its line style."""
 
     y: Sequence[float]
     text: str
@@ -127,22 +118,14 @@ class Reference(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """One plot of lines.
+    """One plot of lines."""
 
-    Attributes:
-        title: text above it.
-        x_name, y_name: names of the axes.
-        lines: by model.
-        reference: what to compare the lines with; None for nothing.
-        log: which axes are logarithmic: "", "x", "y" or "xy".
-    """
-
-    title: str
-    x_name: str
+    title: str  # text above it
+    x_name: str  # name of an axis, as the next
     y_name: str
-    lines: Mapping[Look, Line]
-    reference: Reference | None = None
-    log: str = ""
+    lines: Mapping[Look, Line]  # by model
+    reference: Reference | None = None  # what to compare the lines with
+    log: str = ""  # which axes are logarithmic: "", "x", "y" or "xy"
 
 
 def draw_plot(axes: Axes, plot: Plot, bands: bool = True, dashes: bool = True) -> None:

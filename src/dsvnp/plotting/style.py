@@ -1,4 +1,4 @@
-"""How figures look: one colour per model everywhere, told apart by colour-blind readers too."""
+"""Style of figures: one colour per model everywhere, which colour-blind readers distinguish too."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ INK = "#222222"
 
 
 class Look(NamedTuple):
-    """How a figure shows a model: its name for a reader, its colour, and whether its lines are dashed."""
+    """The look of a model in figures: its name for a reader, its colour, and whether its lines are dashed."""
 
     text: str
     colour: str = INK

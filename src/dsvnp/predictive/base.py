@@ -1,7 +1,5 @@
 """Predictive: weights, log-densities and samples of a mixture, whatever its components are."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ The I components lie on the first axis; all other axes are batch axes. `log_weig
 the means; None means equal weights 1/I.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

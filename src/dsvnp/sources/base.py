@@ -65,15 +65,15 @@ class TaskSource(ABC):
         refresh_every: number of steps that one pool serves.
     """
 
-    refresh_every: int
+    refresh_every: int = 1_000_000
 
-    @abstractmethod
     def static(self) -> Tensors:
-        """Tensors that never change."""
+        """Tensors that never change; none by default."""
+        return {}
 
-    @abstractmethod
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
-        """Draw a pool; its shapes are the same each time."""
+        """Draw a pool, whose shapes are the same each time; nothing by default."""
+        return {}
 
     @abstractmethod
     def uniform_shapes(self) -> Mapping[str, Shape]:

@@ -1,7 +1,5 @@
 """Curves from the paper's stochastic process (Sec. 4.1): y = sin(f(x) + x) with f ~ GP(0, RBF)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -72,10 +70,6 @@ class Curves(TaskSource):
         self.interval = interval
         self.refresh_every = refresh_every
         self.dtype = dtype
-
-    def static(self) -> Tensors:
-        """Return nothing: all tensors are redrawn."""
-        return {}
 
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw functions, about a thousand at a time, since k(x, g) takes memory."""

@@ -14,8 +14,6 @@ of Bootstrapping Neural Processes (Lee et al., 2020) does and, after it, that of
 Axes: N functions, T points, D outputs; each output of a task is a function with hyper-parameters of its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -211,10 +209,6 @@ class GPTasks(TaskSource):
         self.refresh_every = refresh_every
         self.dtype = dtype
         _check_sizes(num_points, batch_size, refresh_every)
-
-    def static(self) -> Tensors:
-        """Nothing lasts."""
-        return {}
 
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw as many functions as the steps of a pool take."""

@@ -13,8 +13,6 @@ on a grid g is ∝ p(y_C | g), and ln p(y | y_C) = ln Σ_g p(g | y_C) p(y | y_C,
 Axes: B tasks, T slots, G nodes of the grid. All in float64; one output.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

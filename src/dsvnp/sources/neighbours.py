@@ -9,8 +9,6 @@ give a target several contexts; a batch uses a random one of them.
 In training the target is a row of the table and never in its own context.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

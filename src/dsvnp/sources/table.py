@@ -4,8 +4,6 @@ A missing output is NaN and masked by the likelihood. A row of which no output i
 not enter a context, where a missing output is read as the mean: `known_rows` flags the rows to keep.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from dsvnp import files
 from dsvnp.tabular.columns import Array, is_number
 from dsvnp.tabular.table_files import PARQUET, STANDARD, polars_package
@@ -147,6 +149,13 @@ def _text(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
 def _cells(column: Array) -> list[Any]:
     """Cells of CSV; fractions have six significant digits."""
     return [f"{cell:.6g}" if isinstance(cell, float) else cell for cell in column.tolist()]
+
+
+def without_formulas(column: Array) -> Array:
+    """A column whose texts no spreadsheet takes for formulas."""
+    return np.array(
+        [inert(cell) if isinstance(cell, str) else cell for cell in column.tolist()], dtype=object
+    )
 
 
 def inert(text: str) -> str:

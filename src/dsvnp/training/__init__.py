@@ -3,6 +3,7 @@
 from dsvnp.training.checkpoint import CheckpointError
 from dsvnp.training.distributed import Cluster
 from dsvnp.training.fleet import Fleet
+from dsvnp.training.hooks import reporting_to
 from dsvnp.training.loop import Interrupted, train
 from dsvnp.training.optimizer import Adam
 from dsvnp.training.progress import Reporter
@@ -18,5 +19,6 @@ __all__ = [
     "Reporter",
     "Schedule",
     "Settings",
+    "reporting_to",
     "train",
 ]

@@ -1,14 +1,12 @@
 """Fleet: R replicas of a model trained in one step, compiled and captured as one CUDA graph where there is one.
 
-These networks are tiny, so that a step is launch overhead rather than arithmetic; on a GPU ten replicas (seeds, folds,
+These networks are tiny: a step is launch overhead rather than arithmetic, and on a GPU ten replicas (seeds, folds,
 values of β) cost about twice what one does. The state is a dictionary of tensors with a replica axis in front, updated
-in place: a captured graph goes on working on the same memory after a checkpoint is restored into it.
+in place: a captured graph works on the same memory after a checkpoint is restored into it.
 
-Each replica draws its data and noise from a generator of its own, outside `vmap`, so that a fleet of R gives what R
-single runs with the same seeds give.
+Each replica draws its data and noise from a generator of its own, outside `vmap`: a fleet of R gives what R single
+runs with the same seeds give.
 """
-
-from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
@@ -96,7 +94,7 @@ class Fleet(Preparation):
     def read_metrics(self) -> dict[str, Tensor]:
         """Mean of each term of the bound since the last reading, by replica [R]; starts the next mean."""
         steps = self.state["metric_steps"]
-        # NaN where no step told anything: a replica has stopped, or all was context of a CNP.
+        # NaN where no step scored a point: a replica has stopped, or all points were context of a CNP.
         means = self.state["metrics"] / steps.unsqueeze(1)
         out = {name: means[:, i].clone() for i, name in enumerate(TERMS)}
         self.state["metrics"].zero_()

@@ -5,8 +5,6 @@ operations on three tensors however many layers a model has, clipping is one nor
 carries all gradients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 
@@ -17,7 +15,7 @@ ALIGN = 64  # each parameter starts at a multiple of this many elements: matrix 
 
 
 class Layout:
-    """Where each named parameter lies in the flat vector.
+    """The place of each named parameter in the flat vector.
 
     Args:
         model: the model whose parameters are laid out.

@@ -1,7 +1,5 @@
 """The loop: step, report, validate, save, and stop when asked to."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import warnings
@@ -30,7 +28,7 @@ class Interrupted(RuntimeError):
 
     def __init__(self, signal_number: int, path: Path | None, step: int) -> None:
         self.signal_number = signal_number
-        where = f"saved in {path}; run again to go on from there" if path else "nothing was saved"
+        where = f"saved in {path}; run again to continue from there" if path else "nothing was saved"
         super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}, {where}")
 
 
@@ -40,7 +38,7 @@ def train(
     validation: Validation | None = None,
     reporter: Reporter | None = None,
 ) -> Fleet:
-    """Train a fleet to its last step, going on from the newest checkpoint in `folder` if there is one.
+    """Train a fleet to its last step, from the newest checkpoint in `folder` if there is one.
 
     Args:
         fleet: what to train.
@@ -63,7 +61,7 @@ def train(
         if reporter is not None:
             reporter.start(fleet.num_steps_taken)
             if found is not None:
-                reporter.say(f"going on from step {found.step}{_caveat(fleet, found)}")
+                reporter.say(f"continuing from step {found.step}{_caveat(fleet, found)}")
         _loop(fleet, folder, validation, reporter, stop)
     return fleet
 
@@ -152,13 +150,13 @@ def save(fleet: Fleet, folder: Path) -> Path | None:
 
 
 def restore(fleet: Fleet, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint's state into a fleet, in place: a captured graph goes on with it."""
+    """Put a checkpoint's state into a fleet, in place, where a captured graph reads it."""
     rows = slice(fleet.share.start, fleet.share.stop)
     for generator, text in zip(fleet.generators, checkpoint.generators[rows], strict=True):
         if len(text) != 2 * len(generator.get_state()):
             raise checkpoints.CheckpointError(
                 f"written on {checkpoint.environment['device']}, whose random generators differ from those of "
-                f"{fleet.device.type}; go on there, or start anew in another folder"
+                f"{fleet.device.type}; continue there, or start again in another folder"
             )
         generator.set_state(torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8))
     for name, target in fleet.state.items():
@@ -172,7 +170,7 @@ def restore(fleet: Fleet, checkpoint: Checkpoint) -> None:
 
 
 def _caveat(fleet: Fleet, checkpoint: Checkpoint) -> str:
-    """Say in what a resumed run differs from the first one, so that it need not be equal to it bit by bit."""
+    """Name what differs between a resumed run and the first one, and may change the bits of its results."""
     here = checkpoints.environment(fleet.device)
     changed = [f"{k} {v} → {here[k]}" for k, v in checkpoint.environment.items() if here.get(k) != v]
     return f"; equal to an undisturbed run but for rounding, since {', '.join(changed)}" if changed else ""
@@ -182,7 +180,7 @@ FLAT = ("params", "m", "v")  # kept flat in a fleet, by parameter name in a file
 
 
 def _named(fleet: Fleet, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Cut flat tensors into parameters by name, so that a file can be read without this program."""
+    """Cut flat tensors into parameters by name: other programs can then read the file."""
     out: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if name.removeprefix("best.") in FLAT:
@@ -193,11 +191,11 @@ def _named(fleet: Fleet, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 class _News:
-    """What there is to tell of a fleet: its terms, its validation, and replicas that stopped."""
+    """Reports on a fleet: its terms, its validation, and replicas that stopped."""
 
     def __init__(self, fleet: Fleet, reporter: Reporter | None) -> None:
         self.fleet, self.reporter = fleet, reporter
-        self.told = {row for row, step in enumerate(fleet.state["stop_step"].tolist()) if step >= 0}
+        self.reported = {row for row, step in enumerate(fleet.state["stop_step"].tolist()) if step >= 0}
 
     def report(self) -> None:
         """Read the metrics and tell of them; one process does, for all."""
@@ -215,8 +213,8 @@ class _News:
         for row, (step, reason) in enumerate(
             zip(*(everything[name].tolist() for name in stops), strict=True)
         ):
-            if step >= 0 and row not in self.told:
-                self.told.add(row)
+            if step >= 0 and row not in self.reported:
+                self.reported.add(row)
                 self._say(
                     f"replica {row} (seed {fleet.all_seeds[row]}) stopped: {STOP_REASONS[reason]} was not finite "
                     f"at step {step}; the others go on. A lower learning rate or clip_norm may help"

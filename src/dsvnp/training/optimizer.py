@@ -4,8 +4,6 @@ torch's fused Adam takes no learning rate per replica, rounds differently by sha
 compiled step; this is the same arithmetic (the tests hold it against `torch.optim`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

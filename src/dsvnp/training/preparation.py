@@ -4,8 +4,6 @@ Whatever fails on the way falls back with one line: what cannot be compiled runs
 launched operation by operation, and replicas that do not fit into memory together are handled in smaller numbers.
 """
 
-from __future__ import annotations
-
 import gc
 import warnings
 from collections.abc import Callable, Sequence
@@ -78,8 +76,8 @@ class Preparation:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         warnings.warn(
-            f"{now} replicas at once do not fit into the memory of {self.device}: training goes on with {now // 2} at "
-            f"once, which changes results by rounding alone. Settings(chunk_size={now // 2}) does so from the start",
+            f"{now} replicas at once do not fit into the memory of {self.device}: training continues with {now // 2} "
+            f"at once, which changes results by rounding alone. Settings(chunk_size={now // 2}) does so from the start",
             stacklevel=2,
         )
 
@@ -148,7 +146,7 @@ class Preparation:
         if self.cluster.splits_data and self.cluster.largest(bool(reason)):
             reason = reason or "another process could not compile it"
         if reason:
-            warnings.warn(f"training goes on uncompiled: {reason}", stacklevel=2)
+            warnings.warn(f"training continues uncompiled: {reason}", stacklevel=2)
         return not reason
 
     def _captured(self, function: Callable[..., None], lane: Lane) -> Callable[[], None] | None:
@@ -162,7 +160,7 @@ class Preparation:
             # A recording that broke off keeps its hold on the generators that were registered with it.
             self.generators = [torch.Generator(self.device) for _ in self.generators]
             self._restore(before)
-            warnings.warn(f"training goes on without a CUDA graph: {_first_line(error)}", stacklevel=2)
+            warnings.warn(f"training continues without a CUDA graph: {_first_line(error)}", stacklevel=2)
             return None
 
     def _capture(self, function: Callable[..., None], lane: Lane) -> Callable[[], None]:

@@ -14,16 +14,16 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from dsvnp.files import sweep, write_atomically
+from dsvnp.training.hooks import HOOKS
 
 
 class Reporter:
-    """Tells how training goes.
+    """Reports the progress of a training.
 
     Args:
         title: what is trained.
         num_steps: steps in all.
         log: file that gets a line of JSON per report; None for none.
-        tensorboard: folder for TensorBoard (extra `tensorboard`); None for none.
         console: where to write; the standard error by default.
         quiet: write nothing to the console but warnings.
     """
@@ -33,7 +33,6 @@ class Reporter:
         title: str,
         num_steps: int,
         log: Path | None = None,
-        tensorboard: Path | None = None,
         console: Console | None = None,
         quiet: bool = False,
     ) -> None:
@@ -41,7 +40,6 @@ class Reporter:
         self.console = console or Console(stderr=True)
         self._log_path = log
         self._log: IO[str] | None = None
-        self._writer = _tensorboard(tensorboard) if tensorboard is not None else None
         self._bar: Progress | None = None
         self._last = (time.perf_counter(), 0)
 
@@ -68,8 +66,6 @@ class Reporter:
             self._bar.stop()
         if self._log is not None:
             self._log.close()
-        if self._writer is not None:
-            self._writer.close()
 
     def start(self, step: int) -> None:
         """Say where training starts: not at 0 after a resume, which takes later lines of the log back."""
@@ -98,10 +94,10 @@ class Reporter:
             record |= {name: [_finite(v) for v in column] for name, column in values.items()}
             self._log.write(json.dumps(record) + "\n")
             self._log.flush()
-        if self._writer is not None:
-            for name, column in values.items():
-                for row, value in enumerate(column):
-                    self._writer.add_scalar(f"{name}/{row}", value, step)
+        each = {f"{name}/{row}": value for name, column in values.items() for row, value in enumerate(column)}
+        finite = {name: value for name, value in each.items() if math.isfinite(value)}
+        for hook in HOOKS.get():
+            hook(self.title, step, finite)
         line = "  ".join(f"{_SHORT.get(k, k)} {_mean(v)}" for k, v in values.items() if v)
         if self._bar is not None:
             self._bar.update(self._task, completed=step, line=f"{line}  {speed:.0f} steps/s")
@@ -139,12 +135,3 @@ def _mean(values: Sequence[float]) -> str:
 def _finite(value: float) -> float | None:
     """A number that JSON can hold."""
     return value if math.isfinite(value) else None
-
-
-def _tensorboard(folder: Path) -> Any:
-    """Open a TensorBoard writer, or say what to install."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise RuntimeError("TensorBoard is not installed; pip install 'dsvnp[tensorboard]'") from None
-    return SummaryWriter(str(folder))

@@ -1,7 +1,5 @@
 """Learning-rate schedules, as functions of a step that is a tensor: a captured graph sees it change."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -13,7 +11,7 @@ from dsvnp.naming import lookup
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate changes while training goes on.
+    """The course of the learning rate during training.
 
     Attributes:
         kind: "constant"; "cosine" from the full rate down to `final` of it after the last step; "trapezoid", constant

@@ -1,7 +1,5 @@
 """Settings: everything that decides what a training run does, in one frozen, JSON-friendly record."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,7 +16,7 @@ PRECISIONS = ("float32", "tf32", "bf16", "float64")
 
 @dataclass(frozen=True)
 class Settings:
-    """How a fleet is trained.
+    """Settings of the training of a fleet.
 
     Attributes:
         num_steps: steps in all.
@@ -27,7 +25,7 @@ class Settings:
         schedule: how the learning rate changes.
         objective: weights of the bound's terms, annealing, constraints, draws.
         beta_local: β_local of each replica, in place of the objective's.
-        beta_global: β_global of each replica, likewise.
+        beta_global: β_global of each replica, or one for all.
         precision: "float32"; "tf32" for matrix products and convolutions on CUDA; "bf16" for autocast; "float64".
         compile: compile the step; None does so on CUDA (on a CPU it takes half a minute first). "regions" compiles the
             layers of a deep network one by one, which starts several times sooner; replicas are then handled singly.

@@ -1,4 +1,4 @@
-"""What torch has once per process, and several trainings in threads would take from each other.
+"""State that torch keeps once per process, shared by trainings in several threads.
 
 Random numbers of a model's first weights come from a generator of their own: torch's default generator is neither read
 nor changed. The precision of float32 products is a switch for all threads: trainings that want the same position share

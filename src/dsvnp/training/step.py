@@ -2,7 +2,7 @@
 
 Axes: R replicas, P parameters. Model code knows nothing of replicas: `vmap` adds the axis, or they are handled one by
 one. The function draws no random number (noise is an argument), looks at no value, and writes its results into the
-state in place, so that it compiles without a break and can be captured as one CUDA graph.
+state in place: it compiles without a break and can be captured as one CUDA graph.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STOP_REASONS = (*TERMS, "gradient")
 
 
 class NoiseLayout:
-    """How one flat row of random numbers is cut into named tensors."""
+    """The layout of named noise tensors in one flat row of random numbers."""
 
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
         self.shapes = dict(shapes)
@@ -56,7 +56,7 @@ class NoiseLayout:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What the step function is made of: the parts that do not change while a fleet trains."""
+    """The parts of the step function that do not change while a fleet trains."""
 
     model: NeuralProcess
     source: TaskSource
@@ -228,9 +228,9 @@ def _by_autograd(loss: Callable[..., tuple[Tensor, Further]]) -> Callable[..., G
 
 
 def _each(of_one: Callable[..., Gradient], in_dims: tuple[Any, ...]) -> Callable[..., Gradient]:
-    """Gradients of all replicas, one after the other by the same function, so that each is what it would be alone.
+    """Gradients of all replicas, one after the other by the same function: each equals that of a single run.
 
-    A single replica does better so as well: the rule that `vmap` has for convolutions copies every weight once more.
+    A single replica is faster this way too, because the rule of `vmap` for convolutions copies every weight.
     """
 
     def gradients(*inputs: Any) -> Gradient:
@@ -269,8 +269,8 @@ def _apply(
 ) -> None:
     """Take the optimiser's step for every replica that is on and whose loss and gradient are finite.
 
-    By `torch.where`, never by a product with 0: 0 · NaN is NaN. A batch of which no point is scored, all of it context
-    of a CNP, tells nothing of the terms: it counts neither in their means nor for the multipliers.
+    By `torch.where`, never by a product with 0: 0 · NaN is NaN. A batch without a scored point, as where all points are
+    context of a CNP, counts neither in the means of the terms nor for the multipliers.
     """
     settings, step = plan.settings, state["step"]
     norm = norm_of_each(grads, singly)
@@ -280,15 +280,15 @@ def _apply(
     params, m, v = settings.optimizer.update(
         state["params"], grads, norm, state["m"], state["v"], step, lr.unsqueeze(1)
     )
-    told, multipliers = scored > 0, state["log_multipliers"]
+    counts, multipliers = scored > 0, state["log_multipliers"]
     if settings.objective.constrained:
         ascend = vmap(settings.objective.ascend)
         ascended = ascend(multipliers, terms[:, TERMS.index("kl_local")], kl_task)
-        multipliers = torch.where(told.unsqueeze(1), ascended, multipliers)
+        multipliers = torch.where(counts.unsqueeze(1), ascended, multipliers)
     new = {"params": params, "m": m, "v": v, "log_multipliers": multipliers}
     new |= {f"buffers.{name}": value for name, value in buffers.items()}
-    new |= {"metrics": state["metrics"] + torch.where(told.unsqueeze(1), terms, 0.0)}
-    new |= {"metric_steps": state["metric_steps"] + told}
+    new |= {"metrics": state["metrics"] + torch.where(counts.unsqueeze(1), terms, 0.0)}
+    new |= {"metric_steps": state["metric_steps"] + counts}
     broken = state["active"] & ~on
     for name, value in new.items():
         keep = on.view(-1, *[1] * (value.ndim - 1))

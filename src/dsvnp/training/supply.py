@@ -4,8 +4,6 @@ Static tensors are shared where all replicas have one source, and stacked where 
 a replica axis always, since each replica draws its own from its own seed.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 
@@ -78,7 +76,7 @@ def describe(source: TaskSource) -> dict[str, object]:
 
 
 def fingerprint(sources: Sequence[TaskSource]) -> str:
-    """A digest of what the static tensors of all sources hold: a run that goes on must find the same data."""
+    """A digest of what the static tensors of all sources hold: a resumed run must find the same data."""
     digest = hashlib.sha256()
     for source in sources:
         for name, value in sorted(source.static().items()):

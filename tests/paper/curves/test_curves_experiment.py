@@ -7,8 +7,9 @@ import torch
 
 from dsvnp.models import Architecture, make_model
 from dsvnp.objectives import Objective
+from dsvnp.paper.curves.data import UnseenCurves
 from dsvnp.paper.curves.experiment import CurveRecipe, CurvesExperiment
-from dsvnp.paper.curves.measures import UnseenCurves, curve_extras, curve_panels, measure_curves
+from dsvnp.paper.curves.measures import curve_extras, curve_panels, measure_curves
 from dsvnp.paper.label import Label
 from dsvnp.paper.measuring import seeded_predict
 from dsvnp.training import Schedule

@@ -20,7 +20,6 @@ from dsvnp.models import make_model
 from dsvnp.networks import MLP
 from dsvnp.paper.experiment import Measurement, Workplace
 from dsvnp.paper.label import Label
-from dsvnp.paper.multioutput import experiment as multioutput
 from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
 from dsvnp.paper.runner import run
 from dsvnp.paper.settings import make_experiment
@@ -135,7 +134,7 @@ def test_each_replica_learns_from_its_own_fold(tmp_path, data, monkeypatch):
 
 
 def test_without_gpytorch_the_gp_is_left_out_and_one_line_says_so(tmp_path, data, monkeypatch):
-    monkeypatch.setattr(multioutput, "has_gpytorch", lambda: False)
+    monkeypatch.setattr("dsvnp.paper.toy.gp.find_spec", lambda name: None)
     where = place(tmp_path, data)
     run(smoke(datasets=("wq",), models=("nn",), recipes=("paper",), **{"paper.max_steps": 1}), where)
     assert {r["model"] for r in rows(tmp_path)} == {"ridge", "5-nn", "extra-trees", "nn"}

@@ -13,9 +13,10 @@ from dsvnp.paper.label import Label
 from dsvnp.paper.runner import run
 from dsvnp.paper.settings import make_experiment
 from dsvnp.paper.toy import experiment as toy
-from dsvnp.paper.toy import gp
+from dsvnp.paper.toy import figures, gp
 from dsvnp.paper.toy.data import draw_observations
 from dsvnp.paper.toy.experiment import ToyExperiment
+from dsvnp.paper.toy.figures import limits_of
 from dsvnp.paper.toy.gp import fit_exact_gp
 from dsvnp.plotting.figures import Panel
 from dsvnp.plotting.style import look_of
@@ -68,7 +69,7 @@ def test_smoke_draws_the_models_and_the_gp(smoke, monkeypatch):
     assert (out / "functions.svg").stat().st_size > 1000
     drawn = []
     monkeypatch.setattr(
-        toy, "functions_figure", lambda rows, path, *rest, **named: drawn.append(rows) or path
+        figures, "functions_figure", lambda rows, path, *rest, **named: drawn.append(rows) or path
     )
     run(make_experiment(ToyExperiment, "smoke"), place(out))
     ((_, panels),) = drawn[0]
@@ -174,14 +175,14 @@ def panel(mean: float, sigma: float) -> Panel:
 def test_limits_hold_the_truth_and_the_bands_up_to_a_point():
     truth = toy.toy_function(toy.GRID)
     room = float(truth.max() - truth.min())
-    low, high = toy._limits({"a": panel(0.0, 0.9), "b": panel(0.0, 0.1)})
+    low, high = limits_of({"a": panel(0.0, 0.9), "b": panel(0.0, 0.1)})
     assert (low, high) == pytest.approx(
         (min(-2.7, float(truth.min())) - 0.1, max(2.7, float(truth.max())) + 0.1)
     )
-    low, high = toy._limits({"a": panel(0.0, 100.0)})  # a band that explodes does not flatten the truth
+    low, high = limits_of({"a": panel(0.0, 100.0)})  # a band that explodes does not flatten the truth
     assert (low, high) == pytest.approx(
         (float(truth.min()) - room / 2 - 0.1, float(truth.max()) + room / 2 + 0.1)
     )
-    low, high = toy._limits({"a": panel(0.0, 0.01)})  # nor does a narrow one cut it off
+    low, high = limits_of({"a": panel(0.0, 0.01)})  # nor does a narrow one cut it off
     assert low < float(truth.min())
     assert high > float(truth.max())

@@ -87,7 +87,7 @@ class CartPoleTasks(TaskSource):
         return {"x": self.x, "y": self.y}
 
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
-        """Which transitions each step takes, [steps, E, points]."""
+        """Indices of the transitions of each step, [steps, E, points]."""
         environments, rows = self.x.shape[:2]
         uniform = torch.rand(self.passes, environments, rows, generator=generator, device=device)
         order = uniform.argsort(-1)[..., : self.per_pass * self.num_points]

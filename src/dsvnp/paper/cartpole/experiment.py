@@ -3,7 +3,7 @@
 Also: NLL and squared error against the number of context transitions, roll-outs of ten steps with particles, and the
 error of a predictor that knows the mechanics exactly but not the configuration ("oracle-average"). "dsvnp-tuned" is
 the DSVNP whose weights, draws and sizes were chosen on training data (`studies/cartpole_selection.py`), "np-annealed"
-an NP whose divergence is annealed as long as that DSVNP's: is it the annealing or the local latent that helps?
+an NP whose divergence is annealed as long: the pair separates the effect of annealing from that of the local latent.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ TABLE_3 = {  # CNP, NP, AttnNP, DSVNP
 
 @dataclass(frozen=True)
 class CartRecipe(Recipe):
-    """How a model of the Cart-Pole is made, trained and asked."""
+    """Architecture, training and draws of a model of the Cart-Pole."""
 
     dim_lat: int = 32  # size of representations and latents
     num_global: int = 32  # draws of z_G in prediction
@@ -140,13 +140,13 @@ class CartPoleExperiment(WithWeights):
         return Architecture(5, 4, encoder=(32, 32, 32), dim_lat=recipe.dim_lat, decoder=decoder)
 
     def settings(self, model: str, recipe: CartRecipe) -> Settings:
-        """How to train a model; AttnNP generalises worse the longer it trains: it alone is validated."""
+        """Settings of training; AttnNP generalises worse the longer it trains: it alone is validated."""
         watched = {"validate_every": self.validate_every, "patience": self.patience}
         own = watched if model == "attnnp" else {}
         return recipe.settings(self.num_steps, precision=self.precision, **own)
 
     def training_data(self, device: torch.device) -> tuple[Transitions, Transitions]:
-        """What models learn from, and the trajectories held out of it; the same for all models and seeds."""
+        """Training trajectories, and those held out of them; the same for all models and seeds."""
         generator = torch.Generator(device).manual_seed(1_000_000)
         data = Transitions.draw(TRAIN_ENVIRONMENTS, self.num_trajectories, HORIZON, generator)
         return data.split(self.held_out)
@@ -164,7 +164,7 @@ class CartPoleExperiment(WithWeights):
         return replace(unit, extras={"training": unit.extras["training"]})
 
     def unseen(self, device: torch.device) -> UnseenCarts:
-        """What every model is measured on."""
+        """The configurations that every model is measured on."""
         sizes = (self.num_trajectories, self.max_context, self.num_rollouts, self.num_contexts)
         return UnseenCarts.draw(*sizes, torch.Generator(device).manual_seed(2_000_000))
 
@@ -210,7 +210,7 @@ class CartPoleExperiment(WithWeights):
         return list(seeds) if label == ORACLE else super().measurable(label, seeds, place)
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
-        """What context buys, one roll-out, and the error and coverage of all roll-outs."""
+        """The effect of context, one roll-out, and the error and coverage of all roll-outs."""
         oracle = next((unit.extras for unit in units if unit.label == ORACLE), None)
         trained = [unit for unit in units if unit.label != ORACLE]
         if not trained:

@@ -1,4 +1,4 @@
-"""Figures of the Cart-Pole experiment: what context buys, and roll-outs with their uncertainty.
+"""Figures of the Cart-Pole experiment: the effect of context, and roll-outs with their uncertainty.
 
 Each is made of finished units, and of the reference that learns nothing where there is one, which is drawn dotted.
 """

@@ -1,4 +1,4 @@
-"""What is measured of a model of the Cart-Pole: Table 3, the effect of context, roll-outs; and the reference."""
+"""Measures of a model of the Cart-Pole: Table 3, the effect of context, roll-outs; and the reference."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self

@@ -61,7 +61,7 @@ def derivative(system: CartPole, state: Tensor, force: Tensor | float) -> Tensor
     denominator = 4 * total - 3 * m * cos**2  # at least 4M + m, so never zero
     x_ddot = (2 * swing + 3 * m * g * sin * cos + 4 * push) / denominator
     theta_ddot = (-3 * swing * cos - 6 * total * g * sin - 6 * push * cos) / (length * denominator)
-    # every input enters an acceleration, so that its shape is the broadcast one
+    # every input enters an acceleration, whose shape is therefore the broadcast one
     velocities = x_dot.expand_as(x_ddot), theta_dot.expand_as(x_ddot)
     return torch.stack([*velocities, x_ddot, theta_ddot], dim=-1)
 
@@ -122,7 +122,7 @@ def simulate(
     shape, dtype, device = (*batch.shape, num_trajectories), dtype or batch.dtype, generator.device
     start = start_std * torch.randn(*shape, 4, generator=generator, dtype=dtype, device=device)
     uniform = torch.rand(*shape, horizon, generator=generator, dtype=dtype, device=device)
-    # a last axis of one, so that all trajectories of a system share its parameters
+    # a last axis of one: all trajectories of a system share its parameters
     mass_cart = torch.as_tensor(system.mass_cart, dtype=dtype, device=device).unsqueeze(-1)
     friction = torch.as_tensor(system.friction, dtype=dtype, device=device).unsqueeze(-1)
     system = replace(system, mass_cart=mass_cart, friction=friction)

@@ -52,7 +52,7 @@ def roll_out_average(environments: Environments, runs: Transitions) -> Tensor:
 
 
 class RolloutScores(NamedTuple):
-    """How good roll-outs are after each step, [H]: squared error of the particles' mean, and their coverage."""
+    """Scores of roll-outs after each step, [H]: squared error of the particles' mean, and their coverage."""
 
     mse: Tensor
     coverage: Tensor

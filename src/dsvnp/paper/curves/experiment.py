@@ -13,8 +13,9 @@ import torch
 
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.naming import lookup
+from dsvnp.paper.curves.data import UnseenCurves
 from dsvnp.paper.curves.figures import draw_by_context, draw_calibration, draw_functions
-from dsvnp.paper.curves.measures import UnseenCurves, curve_extras, curve_panels, measure_curves
+from dsvnp.paper.curves.measures import curve_extras, curve_panels, measure_curves
 from dsvnp.paper.experiment import Printed, UnitResult, Workplace, training_log
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
@@ -35,7 +36,7 @@ TABLES_2_AND_A1 = {  # CNP, NP, AttnNP, DSVNP
 
 @dataclass(frozen=True)
 class CurveRecipe(Recipe):
-    """How a model of curves is made and trained; the sizes are the paper's."""
+    """Architecture and training of a model of curves; the sizes are the paper's."""
 
     encoder: tuple[int, ...] = (32, 32)  # hidden sizes of the encoder
     dim_lat: int = 128  # size of representations and latents
@@ -124,11 +125,11 @@ class CurvesExperiment(WithWeights):
         return [Label(model, variant) for variant in variants for model in self.models]
 
     def settings(self, recipe: CurveRecipe) -> Settings:
-        """How to train a model; β_local concerns only one that has a local latent."""
+        """Settings of training; β_local matters only to a model with a local latent."""
         return recipe.settings(recipe.num_steps, precision=self.precision)
 
     def source(self, recipe: CurveRecipe) -> Curves:
-        """What models learn from."""
+        """The source of training tasks."""
         return Curves(self.batch_size, recipe.num_points, 3, self.max_context, refresh_every=1024)
 
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
@@ -167,7 +168,7 @@ class CurvesExperiment(WithWeights):
         return self.nets_of(label, seeds, place, make, train)
 
     def unseen(self, device: torch.device) -> UnseenCurves:
-        """What every model is measured on."""
+        """The functions that every model is measured on."""
         sizes = self.num_tests, self.test_points, self.max_context, self.extra_context
         return UnseenCurves.draw(*sizes, device)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
 
-from dsvnp.paper.curves.measures import INSIDE
+from dsvnp.paper.curves.data import INSIDE
 from dsvnp.paper.experiment import UnitResult
 from dsvnp.paper.figures import lines_of
 from dsvnp.plotting.figures import Panel, Plot, functions_figure, lines_figure
@@ -34,7 +34,7 @@ def draw_functions(units: Sequence[UnitResult], out: Path) -> list[Path]:
 
 
 def draw_by_context(units: Sequence[UnitResult], out: Path) -> Path:
-    """What more context points buy."""
+    """NLL against the number of context points."""
     lines = lines_of(units, itemgetter("context_sizes"), itemgetter("nll_by_context"))
     plot = Plot(SHOWN, "context points", "NLL (nats/point)", lines, log="x")
     return lines_figure([plot], out / "nll-by-context.svg")

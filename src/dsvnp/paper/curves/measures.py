@@ -1,53 +1,22 @@
-"""What is measured of a model of curves: Tables 2 and A.1, the effect of context, calibration, and what it draws."""
+"""Measures of a model of curves: Tables 2 and A.1, the effect of context, calibration, and predictions to draw."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dsvnp.metrics import Points, pit, pit_coverage, point_squared_error
 from dsvnp.models import NeuralProcess
+from dsvnp.paper.curves.data import INSIDE, OUTSIDE, UnseenCurves
 from dsvnp.paper.experiment import Drawn, Measurement
 from dsvnp.paper.measuring import FIXED, Likelihoods, PointNLL, by_task, estimate_nll, seeded_predict
 from dsvnp.plotting.figures import Panel
-from dsvnp.sources.curves import curve_tasks, draw_curves
+from dsvnp.sources.curves import draw_curves
 from dsvnp.task import Task
 
-INSIDE, OUTSIDE = (-2.0, 2.0), (-4.0, 4.0)
 LEVELS = [i / 20 for i in range(1, 20)]
-CONTEXT_SIZES = (1, 2, 3, 5, 8, 12, 20, 30, 40, 50)
 POINTS: tuple[Points, ...] = ("J", "P")
-
-
-class UnseenCurves(NamedTuple):
-    """Functions that no model learns from, the same for every model."""
-
-    # tasks of "inter" and "extra", and with "-max" those whose context is exactly the largest
-    splits: dict[str, list[Task]]
-    by_size: dict[int, list[Task]]  # interpolation with contexts of exactly each size
-
-    @classmethod
-    def draw(
-        cls, num_tests: int, num_points: int, max_context: int, extra_context: int, device: torch.device
-    ) -> Self:
-        """Draw `num_tests` functions for each split, with the largest contexts inside and outside the interval."""
-
-        def tasks(
-            seed: int, number: int, sizes: tuple[int, int], interval: tuple[float, float]
-        ) -> list[Task]:
-            generator = torch.Generator(device).manual_seed(seed)
-            return curve_tasks(number, num_points, sizes, generator, interval)
-
-        splits = {}
-        for i, (part, interval, most) in enumerate(
-            (("inter", INSIDE, max_context), ("extra", OUTSIDE, extra_context))
-        ):
-            splits[part] = tasks(1_000_000 + i, num_tests, (3, most), interval)
-            splits[f"{part}-max"] = tasks(1_000_000 + i, num_tests, (most, most), interval)
-        few = min(500, num_tests)
-        sizes = [size for size in CONTEXT_SIZES if size <= max_context]
-        return cls(splits, {size: tasks(2_000_000, few, (size, size), INSIDE) for size in sizes})
 
 
 def measure_curves(

@@ -82,12 +82,12 @@ CIFAR10_TEST = (_file("cifar10/test_batch.bin", _KRIZHEVSKY),)
 class DataTable:
     """A multi-output regression data set."""
 
-    name: str  # The data set's name
-    x: Matrix  # Inputs [N, Dx]
-    y: Matrix  # Outputs [N, Dy]
-    x_names: tuple[str, ...]  # The inputs' names
-    y_names: tuple[str, ...]  # The outputs' names
-    note: str  # How many of the published rows these are, to stand beside every result
+    name: str  # the data set's name
+    x: Matrix  # inputs [N, Dx]
+    y: Matrix  # outputs [N, Dy]
+    x_names: tuple[str, ...]  # the inputs' names
+    y_names: tuple[str, ...]  # the outputs' names
+    note: str  # how many of the published rows these are, which every result states
 
 
 def load_table(name: str, directory: str | Path | None, *, verify: bool = True) -> DataTable:
@@ -145,10 +145,10 @@ TABLES: Mapping[str, Callable[[Path, bool], DataTable]] = {
 class ImageSet:
     """A set of labelled images."""
 
-    name: str  # The data set's name
+    name: str  # the data set's name
     images: Bytes  # [N, C, H, W], 0 to 255
     labels: Bytes  # [N], indices into `class_names`
-    class_names: tuple[str, ...]  # What the labels stand for
+    class_names: tuple[str, ...]  # what the labels stand for
 
 
 def load_images(name: str, directory: str | Path | None, part: str, *, verify: bool = True) -> ImageSet:

@@ -47,24 +47,18 @@ class ChecksumError(ValueError):
 
 @dataclass(frozen=True)
 class DataFile:
-    """One published file: its place below the data directory, its checksums and its origin.
+    """One published file: its place below the data directory, its checksums and its origin."""
 
-    Attributes:
-        path: The name without compression suffix, relative to the data directory, with forward slashes.
-        origin: Who published it and on which page, as a person would look for it.
-        sums: Checksums of the variants we know, by suffix ("" is the content itself): a sha256, or another
-            sum with its name before it, `md5:...` or `git:...` (the id git gives the content as a blob).
-        largest: Bytes that the content may have; more is refused before memory is taken for it.
-    """
-
-    path: str
-    origin: str
+    path: str  # the name without compression suffix, relative to the data directory, with forward slashes
+    origin: str  # who published it and on which page, as a person would look for it
+    # checksums of the variants we know, by suffix ("" is the content itself): a sha256, or another sum with its name
+    # before it, `md5:...` or `git:...` (the id git gives the content as a blob)
     sums: Mapping[str, str] = field(default_factory=dict)
-    largest: int = LARGEST
+    largest: int = LARGEST  # bytes that the content may have; more is refused before memory is taken for it
 
 
 def data_dir(path: str | Path | None) -> Path:
-    """Settles which directory holds the data sets: the argument, else the variable `DSVNP_DATA`."""
+    """Choose the directory of the data sets: the argument, else the variable `DSVNP_DATA`."""
     chosen = path or os.environ.get("DSVNP_DATA")
     if not chosen:
         raise MissingDataError(
@@ -80,7 +74,7 @@ def data_dir(path: str | Path | None) -> Path:
 
 
 def find_data_file(directory: Path, spec: DataFile) -> Path | None:
-    """Finds the file, plain or compressed; None where no variant of it is there."""
+    """Find the file, plain or compressed; None where no variant exists."""
     candidates = (directory / f"{spec.path}{suffix}" for suffix in DECOMPRESS)
     return next((path for path in candidates if path.is_file()), None)
 
@@ -114,8 +108,8 @@ def open_data_file(directory: Path, spec: DataFile, *, verify: bool = True) -> b
 
 
 def _check(path: Path, spec: DataFile, found: Mapping[str, bytes]) -> None:
-    """Raises unless the file as stored, or its content, has the sum that is known for it."""
-    # Either will do: a file that a user compressed anew has other stored bytes but the same content.
+    """Raise an error unless the file as stored, or its content, has the published checksum."""
+    # Either suffices: a file that a user compressed again has other stored bytes but the same content.
     mismatches = []
     for suffix, data in found.items():
         if suffix in spec.sums:

@@ -1,6 +1,6 @@
 """The published formats, from bytes to arrays: idx, CIFAR binary, SVHN, MATLAB, ARFF and CSV.
 
-Every reader returns writable arrays in the machine's byte order, so that they can be handed on to torch.
+Every reader returns writable arrays in the machine's byte order, which torch takes.
 """
 
 import io
@@ -26,7 +26,7 @@ _ARFF_ATTRIBUTE = re.compile(
 
 
 def read_idx(data: bytes) -> npt.NDArray[np.generic]:
-    """Reads an idx file (MNIST's format): two zeros, a type code, the sizes, then the values, big-endian."""
+    """Read an idx file (MNIST's format): two zeros, a type code, the sizes, then the values, big-endian."""
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_DTYPES:
         raise ValueError(
             f"expected an idx file, which starts with 00 00 and a type code, got '{data[:4].hex(' ')}'; "
@@ -102,7 +102,7 @@ def _svhn(images: npt.NDArray[np.generic], labels: npt.NDArray[np.generic]) -> t
 
 
 def read_mat(data: bytes, variable: str) -> npt.NDArray[np.generic]:
-    """Reads one variable of a MATLAB file (versions 4 to 7.2)."""
+    """Read one variable of a MATLAB file (versions 4 to 7.2)."""
     try:
         sizes = {name: math.prod(shape) for name, shape, _ in scipy.io.whosmat(io.BytesIO(data))}
         if sizes.get(variable, 0) > LARGEST:
@@ -120,7 +120,7 @@ def read_mat(data: bytes, variable: str) -> npt.NDArray[np.generic]:
 
 
 def read_csv_matrix(text: str) -> tuple[list[str], Matrix]:
-    """Reads comma-separated numbers below one header row of column names."""
+    """Read comma-separated numbers below one header row of column names."""
     header, *rows = text.splitlines() or [""]
     names = [name.strip() for name in header.split(",")]
     return names, _parse_rows(enumerate(rows, start=2), names)
@@ -170,7 +170,7 @@ def _is_numeric_kind(kind: str) -> bool:
 
 
 def _parse_rows(lines: Iterable[tuple[int, str]], names: Sequence[str]) -> Matrix:
-    """Parses numbered lines of comma-separated numbers; blank ones are passed over."""
+    """Parse numbered lines of comma-separated numbers; blank ones are passed over."""
     rows = []
     for number, raw in lines:
         line = raw.strip()

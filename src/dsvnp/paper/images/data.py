@@ -1,4 +1,4 @@
-"""What the image experiment learns from and is judged on: all sets of a domain, on the device (PROTOCOLS §5)."""
+"""Data of the image experiment: all sets of a domain, on the device (PROTOCOLS §5)."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +18,7 @@ BLOCKS = 4  # along each side of a shuffled image
 
 
 class Domain(NamedTuple):
-    """What belongs to a set of images that models are trained on."""
+    """A set of images that models are trained on, and the choices that belong to it."""
 
     embedding: str  # "lenet" or "vgg"
     image: tuple[int, int, int]  # channels, height, width
@@ -37,7 +37,7 @@ DOMAINS = {
 
 @dataclass(frozen=True)
 class ImagePortions:
-    """How much of each set is used, and for what."""
+    """Numbers of images of each set, by use."""
 
     # "test" for the test images, the other image sets and noise; "held-out" for training images that are not learned
     # from, the same shuffled, and noise: what settings are chosen on

@@ -1,8 +1,8 @@
 """Image classification and out-of-distribution detection: Table A.2 and Fig. 4 (PROTOCOLS §5).
 
-Models learn the classes of MNIST or CIFAR-10, and then classify other images and noise: a model that knows what it does
-not know is unsure of those. Entropies alone reward a model that is unsure of everything; accuracy, calibration and
-AUROC are measured too. Rows named "-strong" are trained by a recipe of ours instead of the paper's, which
+Models learn the classes of MNIST or CIFAR-10 and then classify other images and noise, for which their predictive
+entropy should be high. Entropy alone rewards a model that is uncertain everywhere; accuracy, calibration and AUROC are
+measured too. Rows named "-strong" are trained by a recipe of ours instead of the paper's, which
 `studies/images_selection.py` chose on held-out training images.
 """
 
@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self
 from dsvnp.models import MODELS, Architecture, make_model
 from dsvnp.naming import lookup
 from dsvnp.networks import VGG19
-from dsvnp.paper.datasets.locate import MissingDataError
 from dsvnp.paper.experiment import Experiment, Measurement, UnitResult, Workplace, training_log
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.images.data import DOMAINS, ImagePortions, Sets, load_sets, read_sets
@@ -35,7 +34,7 @@ PICTURED = ("nn", "dsvnp")  # whose most and least certain images are kept: thum
 
 @dataclass(frozen=True)
 class ImageRecipe(Recipe):
-    """How a classifier of images is trained.
+    """Settings of training of a classifier of images.
 
     Annealing matters: without it the local divergence, 3 nats of it at the start, switches off most of the embedding's
     units before they have learned anything.
@@ -119,7 +118,7 @@ class ImagesExperiment(Experiment):
         smoke = cls(
             preset="smoke",
             recipes=("paper", "strong"),
-            change={"length": 1.0},  # of so few steps none is to spare; likewise below
+            change={"length": 1.0},  # all of so few steps are needed, here and below
             num_epochs=1,
             num_points=20,
             num_draws=3,
@@ -149,13 +148,9 @@ class ImagesExperiment(Experiment):
             return None, None
         return dict(zip(COLUMNS, row, strict=True)).get(label.model), None
 
-    def missing(self, data_dir: Path | None) -> str | None:
-        """Which file is not there."""
-        try:
-            read_sets(self.domain, data_dir, self.portions, self.verify)
-        except MissingDataError as error:
-            return str(error)
-        return None
+    def read_data(self, data_dir: Path | None) -> None:
+        """Read all sets of the domain."""
+        read_sets(self.domain, data_dir, self.portions, self.verify)
 
     def recipe_of(self, label: Label) -> ImageRecipe:
         """The recipe that a label stands for, with the settings that replace its own."""
@@ -196,7 +191,7 @@ class ImagesExperiment(Experiment):
         return Images(sets.images, sets.labels, *scale, self.num_points, max_context=most, **shifts)
 
     def settings(self, recipe: ImageRecipe, num_steps: int) -> Settings:
-        """How to train by a recipe, of so many steps if it takes all epochs."""
+        """Settings of training by a recipe; a recipe of full length takes `num_steps`."""
         num_steps = math.ceil(recipe.length * num_steps)
         how = {name: getattr(self, name) for name in ("precision", "compile", "chunk_size")}
         made = recipe.settings(num_steps, log_every=max(1, num_steps // 25), **how)

@@ -1,4 +1,4 @@
-"""What is measured of a classifier of images: accuracy, calibration, and how its uncertainty tells sets apart."""
+"""Measures of a classifier of images: accuracy, calibration, and how well its uncertainty separates sets."""
 
 import base64
 import math
@@ -34,7 +34,7 @@ NATS = ("nll", "entropy", "expected-entropy", "mutual-information")
 
 
 class Judged(NamedTuple):
-    """What a model says of N images, in double precision: nearly certain ones differ in the last digits only."""
+    """Predictions for N images, in double precision: probabilities near 1 differ in their last digits only."""
 
     log_probs: Tensor  # log-probability of each class, averaged over draws, [N, classes]
     expected_entropy: Tensor  # mean over draws of the entropy, the aleatoric part, [N]
@@ -69,7 +69,7 @@ def judge_images(net: NeuralProcess, context: Context, x: Tensor, num_draws: int
 
 
 def chunk_size(net: NeuralProcess, num_draws: int, device: torch.device) -> int:
-    """How many images to predict at once, at most 1000, so that masks and noise of a layer have 2 GB, on a CPU 80 MB.
+    """Number of images to predict at once, at most 1000: masks and noise of a layer get 2 GB, on a CPU 80 MB.
 
     An image is embedded once for all draws, but by MC-Dropout, which needs each layer once per draw.
     """
@@ -95,7 +95,7 @@ def scores(judged: Mapping[str, Judged], labels: Tensor) -> dict[tuple[str, str]
 
 
 def classification(judged: Judged, labels: Tensor) -> dict[str, Tensor]:
-    """How well classes are told."""
+    """Accuracy, NLL and calibration of the predicted classes."""
     return {
         "accuracy": accuracy(judged.probs, labels),
         "nll": -judged.log_probs.gather(1, labels[:, None]).mean(),
@@ -141,7 +141,7 @@ def from_test_context(net: NeuralProcess, sets: Sets, num_draws: int) -> dict[st
 
 
 def bins(judged: Judged, labels: Tensor) -> dict[str, list[float]]:
-    """A reliability diagram as sums, so that those of several seeds can be added; empty bins hold zeros."""
+    """A reliability diagram as sums, which add up over seeds; empty bins hold zeros."""
     made = reliability(judged.probs, labels, NUM_BINS)
     return {
         "num_points": made.num_points.tolist(),
@@ -173,6 +173,6 @@ def pack(images: Tensor) -> str:
 
 
 def unpack(text: str, shape: Sequence[int]) -> Tensor:
-    """What `pack` packed."""
+    """Turn text that `pack` made into bytes."""
     raw = bytearray(zlib.decompress(base64.b64decode(text)))
     return torch.frombuffer(raw, dtype=torch.uint8).reshape(*shape)

@@ -2,7 +2,7 @@
 
 The paper's noise is centred on zero and fed to a model as it is, whatever the range of the images that the model was
 trained on: MNIST's are in [0, 1]. The second version of each has pixels in [0, 1], to be normalised like any image of
-the domain, so that a detector cannot go by the range alone.
+the domain: a detector cannot use the range alone.
 """
 
 from collections.abc import Callable

@@ -21,7 +21,7 @@ class Images(RowSource):
         images: bytes, [N, channels, height, width], uint8.
         labels: class of each image, [N].
         mean: mean of each channel in [0, 1]; zeros leave images in [0, 1].
-        std: standard deviation of each channel, likewise; ones leave images in [0, 1].
+        std: standard deviation of each channel in [0, 1]; ones leave images in [0, 1].
         num_points: images of a task.
         batch_size: tasks of a batch.
         min_context: smallest context.

@@ -1,4 +1,4 @@
-"""What a practitioner would use on a table, on the same splits: ridge, 5-NN, extra-trees; the GP has its own file.
+"""Baselines that a practitioner would use on a table, on the same splits: ridge, 5-NN, extra-trees; the GP is apart.
 
 Each learns from the rows that the neural processes learn from. They predict a mean; σ is, as under a squared-error
 likelihood, the root mean square of the residuals on the held-out rows.

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Self
 
 from dsvnp.models import Architecture, make_model
 from dsvnp.naming import lookup
-from dsvnp.paper.datasets.locate import MissingDataError
 from dsvnp.paper.experiment import Experiment, Measurement, Printed, UnitResult, Workplace
 from dsvnp.paper.label import Label
 from dsvnp.paper.measuring import FIXED, SUFFICE, Likelihoods
@@ -29,13 +28,13 @@ from dsvnp.paper.multioutput.measures import SplitScores, collect, measure_net
 from dsvnp.paper.multioutput.readings import write_study
 from dsvnp.paper.multioutput.strong import Strong, train_and_measure_strong
 from dsvnp.paper.recipe import Recipe
-from dsvnp.paper.toy.gp import has_gpytorch
+from dsvnp.paper.toy.gp import has_gpytorch, say_if_left_out
 from dsvnp.sources.base import RowSource
 from dsvnp.training import Settings
 
 SPARSE_GP = "sparse-gp"
 VARIANTS = {"paper": "", "gaussian": "gaussian", "strong": "strong"}  # by recipe
-PAPER_ROWS = {
+TABLE_4 = {
     "sarcos": ((1.215, 3e-3), (1.437, 2.9e-2), (1.285, 1.2e-1), (1.362, 8.4e-2), (0.839, 1.5e-2)),
     "wq": ((0.007, 9.6e-8), (0.015, 2.4e-5), (0.007, 5.2e-6), (0.010, 8.5e-6), (0.006, 1.6e-6)),
     "scm20d": ((0.017, 2.4e-7), (0.037, 6.7e-5), (0.015, 7.1e-8), (0.015, 8.1e-7), (0.007, 2.3e-7)),
@@ -78,7 +77,7 @@ class TableRecipe(Recipe):
         )
 
     def settings_on(self, dataset: str, steps_per_epoch: int, precision: str) -> Settings:
-        """How to train on a data set; compiling a short run takes more than it saves."""
+        """Settings of training on a data set; to compile a short run takes longer than it saves."""
         steps = self.epochs[dataset] * steps_per_epoch
         steps = steps if self.max_steps is None else min(steps, self.max_steps)
         return self.settings(steps, precision=precision, compile=None if steps >= 50_000 else False)
@@ -91,7 +90,7 @@ class MultiOutputExperiment(Experiment):
     name: ClassVar[str] = "multioutput"
     printed: ClassVar[Printed] = {
         (dataset, model, "mse", "test"): value
-        for dataset, row in PAPER_ROWS.items()
+        for dataset, row in TABLE_4.items()
         for model, value in zip(PAPER_MODELS, row, strict=True)
     }
     extendable: ClassVar[tuple[str, ...]] = (
@@ -164,14 +163,10 @@ class MultiOutputExperiment(Experiment):
         )
         return {"smoke": smoke, "quick": quick, "paper": cls(preset="paper", likelihoods=SUFFICE)}
 
-    def missing(self, data_dir: Path | None) -> str | None:
-        """The first data set whose files are not there."""
+    def read_data(self, data_dir: Path | None) -> None:
+        """Read all tables."""
         for name in self.datasets:
-            try:
-                load_rows(name, data_dir, None, self.verify)
-            except MissingDataError as error:
-                return str(error)
-        return None
+            load_rows(name, data_dir, None, self.verify)
 
     def labels(self) -> list[Label]:
         """For each data set the baselines, then the models by each recipe; nothing without a context is strong."""
@@ -195,10 +190,8 @@ class MultiOutputExperiment(Experiment):
 
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train or fit on each split, then measure."""
-        if label == self.labels()[0] and SPARSE_GP in self.baselines and not has_gpytorch():
-            place.console.print(
-                "The sparse GP is left out: GPyTorch is not installed (pip install 'dsvnp\\[gp]')."
-            )
+        if label == self.labels()[0] and SPARSE_GP in self.baselines:
+            say_if_left_out("The sparse GP", place)
         files = label.dataset, place.data_dir, self.max_rows, self.verify
         full_name, splits = load_splits(*files, tuple(seeds), self.portions, place.device)
         if label.model in REGRESSORS:

@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class RowPortions:
-    """What the rows of a split are used for."""
+    """The uses of the rows of a split."""
 
     held_out: float = 0.05  # share of the training half that no model learns from; σ comes from it
     num_context: int = 30  # context rows at test

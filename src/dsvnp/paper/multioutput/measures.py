@@ -1,5 +1,4 @@
-"""What is measured of a model of a table: squared error by part and unit, NLL, coverage; and where the paper may have
-measured.
+"""Measures of a model of a table: squared error by part and unit, NLL, coverage; also of parts that the paper may mean.
 
 Parts ("split" of a row) and where the context comes from:
 
@@ -8,7 +7,7 @@ Parts ("split" of a row) and where the context comes from:
     test-context     the test half, from test rows, as the paper suggests
     test-own         batches of the test half in which the context's own rows are predicted as well
     test-posterior   the same batches, with latents that have read all their labels: reconstruction, no prediction
-    train-posterior  likewise on the rows that were learned from
+    train-posterior  the same on the rows that were learned from
 
 Units: "standard" divides each output by its standard deviation, "raw" by nothing, "minmax" by its range.
 """

@@ -1,4 +1,4 @@
-"""What the paper's figures for multi-output regression can be: which part of the data, which unit, which leak.
+"""Readings of the paper's figures for multi-output regression: part of the data, unit, leak.
 
 Each *reading* is a way in which our error could be the paper's: a part and a unit of `measures.py`, and
 possibly a division too many (by the outputs or by the batch, as when a sum is averaged twice). A reading is right if

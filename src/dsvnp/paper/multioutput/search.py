@@ -1,4 +1,4 @@
-"""Which rows are a target's context, chosen on training rows alone by leave-one-out nearest neighbours.
+"""The choice of a target's context, on training rows alone, by leave-one-out nearest neighbours.
 
 A metric starts as random weights of the inputs, one of the best of many, and is improved by random changes that are
 kept where they help. Different metrics see different neighbours, which is what makes their average better than any of
@@ -22,7 +22,7 @@ MOST_ROWS = 2000  # whose errors are looked at
 
 
 class ContextSearch(NamedTuple):
-    """How to look for contexts."""
+    """Settings of the search for contexts."""
 
     num_metrics: int  # metrics to find
     num_rounds: int  # random changes tried on each

@@ -1,9 +1,9 @@
 """The strong recipe for tables: contexts chosen for each target, members stopped by rows they held out, σ learned.
 
 A run chooses on the training rows of a split: the size of contexts and many metrics, which the members share out
-(`search.py`), and when to stop. An ensemble's predictive is the mixture of what its members say in each
-of their metrics. The rows that members held out say how far to believe what they add to their neighbours' mean, and
-rows that none has seen by how much the spread is to be stretched, one factor for all outputs.
+(`search.py`), and when to stop. An ensemble's predictive is the mixture of its members' predictions in
+each of their metrics. Rows that members held out decide the weight of what networks add to their neighbours' mean; rows
+that no member has seen decide one factor that scales the spread of all outputs.
 
 `studies/multioutput_choice.py` chose the settings below on training halves alone; decision 4 says which of them.
 """
@@ -73,7 +73,7 @@ class Strong(Recipe):
             )
 
     def search(self) -> ContextSearch:
-        """How to look for the contexts of all members."""
+        """The search for the contexts of all members."""
         return ContextSearch(self.members * self.metrics, self.rounds, self.spreads, self.as_good)
 
     def architecture(self, dim_x: int, dim_y: int) -> Architecture:
@@ -95,7 +95,7 @@ class Strong(Recipe):
         )
 
     def settings_of(self, steps_per_epoch: int, precision: str) -> Settings:
-        """How to train, with a warm-up of one epoch; compiling so few steps would take more than it saves."""
+        """Settings of training, with a warm-up of one epoch; to compile so few steps takes longer than it saves."""
         num_steps = self.epochs * steps_per_epoch
         others = {"validate_every": max(1, num_steps // self.validations), "checkpoint_every": 0}
         made = self.settings(num_steps, precision=precision, compile=False, **others)
@@ -112,7 +112,7 @@ class Member(NamedTuple):
     recentre: bool = True
 
     def source(self, batch_size: int, slots: int) -> NeighbourTasks:
-        """Where its training tasks come from."""
+        """The source of its training tasks."""
         size = min(batch_size, len(self.train.x))
         return NeighbourTasks(*self.train, self.metrics, self.num_context, size, slots, self.recentre)
 
@@ -204,7 +204,7 @@ Team = Sequence[tuple[NeuralProcess, Member]]
 
 
 def fit_damping(ensemble: Team, num_global: int) -> Tensor:
-    """How much of what networks add to the centre to believe, 0 to 1 for each output, [dim_y].
+    """Weights of what networks add to the centre, 0 to 1 for each output, [dim_y].
 
     By least squares on the rows that each has held out, which together are most of the training rows.
     """

@@ -66,7 +66,7 @@ class Section(NamedTuple):
 
 
 def facts_of(run: Run) -> list[str]:
-    """How a run was made, in a few words each."""
+    """Facts about a run, in a few words each."""
     facts = [f"preset {run.preset}", f"{about(run).repeat}s: {seeds_text(run)}", run.device]
     if run.version:
         facts.append(f"dsvnp {run.version}")

@@ -47,7 +47,7 @@ def needs_median(row: Mapping[str, Any]) -> bool:
 
 
 def distance(value: float, goal: str | float) -> float:
-    """How far from good a value is: `goal` is "lower", "higher", or a number to be close to."""
+    """Distance of a value from its goal: `goal` is "lower", "higher", or a number to be close to."""
     if isinstance(goal, str):
         return value if goal == "lower" else -value
     return abs(value - goal)

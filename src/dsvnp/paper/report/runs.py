@@ -40,7 +40,7 @@ class Run:
 
     @property
     def num_seeds(self) -> list[int]:
-        """How many values its rows have, each number once."""
+        """Numbers of values of its rows, each once."""
         return sorted({len(row["seeds"]) for row in self.rows})
 
 
@@ -50,7 +50,7 @@ def find_runs(folder: Path) -> list[Run]:
 
 
 def find_speed(folder: Path) -> list[dict[str, Any]]:
-    """What `benchmarks/speed.py` wrote into folders named speed at or below a folder, a GPU's first."""
+    """Files that `benchmarks/speed.py` wrote into folders named speed, at or below a folder; a GPU's first."""
     files = [read_record(path, SPEED) for path in found_below(folder, "speed/*.json")]
     return sorted(files, key=lambda file: "CPU" in file["machine"]["device"])
 

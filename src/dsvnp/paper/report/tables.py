@@ -75,7 +75,7 @@ def _narrow(rows: Sequence[Row], across: str) -> list[tuple[str, list[Row]]]:
 
 
 def summary_of(runs: Sequence[Run]) -> Table:
-    """How each run compares with the paper, in counts."""
+    """A comparison of each run with the paper, in counts."""
     lines = []
     for run in runs:
         found = [_verdict(row, run) for row in run.rows]
@@ -181,7 +181,7 @@ def _best(rows: Sequence[Row], run: Run) -> str | None:
 
 
 def draws_text(rows: Sequence[Row], run: Run) -> str:
-    """How many draws of latents the likelihoods of a table rest on, as a sentence; nothing where there are none."""
+    """A sentence on the draws of latents behind a table's likelihoods; empty where there are none."""
     likelihoods = [row for row in rows if row["metric"].startswith("nll")]
     if any("draws" in row for row in likelihoods):
         return (

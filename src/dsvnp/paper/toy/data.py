@@ -23,7 +23,7 @@ def draw_observations(
 ) -> tuple[Tensor, Tensor]:
     """Draw the 20 observations, x and y = f(x + ε) with ε ~ N(0, 0.003²), each [20, 1].
 
-    The noise shifts the input, so that y is noisier where f is steep.
+    The noise shifts the input: y is noisier where f is steep.
     """
     device = generator.device
     x = torch.cat(
@@ -39,8 +39,7 @@ def draw_observations(
 class Subsets(TaskSource):
     """Tasks of one small set of points: all of them are targets, a random subset of them is the context.
 
-    A context has 1 to N − 1 of the N points, so that a model that is scored outside its context has something
-    to be scored on.
+    A context has 1 to N − 1 of the N points: a model that is scored outside its context always has a scored point.
 
     Args:
         x: inputs, [N, dim_x].
@@ -55,15 +54,10 @@ class Subsets(TaskSource):
             )
         self.x, self.y = x, y
         self.batch_size = batch_size
-        self.refresh_every = 1_000_000  # there is no pool to draw anew
 
     def static(self) -> Tensors:
         """The points."""
         return {"x": self.x, "y": self.y}
-
-    def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
-        """Nothing: each batch chooses its subsets itself."""
-        return {}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
         """Per task one number for the size of its context, and one a point for their order."""

@@ -19,9 +19,9 @@ from dsvnp.paper.label import Label
 from dsvnp.paper.measuring import seeded_predict
 from dsvnp.paper.recipe import Recipe
 from dsvnp.paper.toy.data import Subsets, draw_observations, toy_function
-from dsvnp.paper.toy.gp import fit_exact_gp, has_gpytorch
-from dsvnp.plotting.figures import Panel, functions_figure
-from dsvnp.plotting.style import Look
+from dsvnp.paper.toy.figures import draw_functions
+from dsvnp.paper.toy.gp import fit_exact_gp, has_gpytorch, say_if_left_out
+from dsvnp.plotting.figures import Panel
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.task import Task
 
@@ -68,10 +68,8 @@ class ToyExperiment(Experiment):
 
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train or fit on each seed's observations, then measure σ."""
-        if label == self.labels()[0] and not has_gpytorch():
-            place.console.print(
-                "The exact GP is left out: GPyTorch is not installed (pip install 'dsvnp\\[gp]')."
-            )
+        if label == self.labels()[0]:
+            say_if_left_out("The exact GP", place)
         data = [draw_observations(torch.Generator().manual_seed(seed)) for seed in seeds]
         if label == GP:
             predictions = [fit_exact_gp(x, y, _inputs(x), self.gp_steps) for x, y in data]
@@ -93,14 +91,8 @@ class ToyExperiment(Experiment):
         return GaussianPredictive(predictive.loc.cpu(), predictive.scale.cpu())
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
-        """Fig. 2's first row, and the GP."""
-        panels = {u.label: Panel.from_lists(u.extras["panel"]) for u in units if "panel" in u.extras}
-        if not panels:
-            return []
-        labels = [*self.labels(), *panels]  # the GP last, whenever it was added
-        shown = {label.look: panels[label] for label in sorted(panels, key=labels.index)}
-        rows = [("toy function", shown)]
-        return [functions_figure(rows, out / "functions.svg", _limits(shown), trained=(0.0, 1.0))]
+        """Fig. 2's first row; the GP is last, whenever it was added."""
+        return draw_functions(units, self.labels(), out)
 
 
 def _inputs(x: Tensor) -> Tensor:
@@ -126,16 +118,6 @@ def _measurements(sigmas: Sequence[dict[str, float]]) -> list[Measurement]:
 
 
 def _panel(x: Tensor, y: Tensor, predictive: GaussianPredictive) -> Panel:
-    """What the figure shows of one seed."""
+    """The figure's panel of one seed."""
     on_grid = GaussianPredictive(*(part[..., : len(GRID), :] for part in (predictive.loc, predictive.scale)))
     return Panel.of(GRID, toy_function(GRID), x.squeeze(-1), y.squeeze(-1), on_grid)
-
-
-def _limits(panels: dict[Look, Panel]) -> tuple[float, float]:
-    """A range of y with all of the truth in it, and as much of the bands as leaves the truth readable."""
-    truth = next(iter(panels.values())).truth
-    low, high = float(truth.min()), float(truth.max())
-    room = (high - low) / 2
-    lowest = min(float((p.mean - 3 * p.stddev).min()) for p in panels.values())
-    highest = max(float((p.mean + 3 * p.stddev).max()) for p in panels.values())
-    return min(low, max(lowest, low - room)) - 0.1, max(high, min(highest, high + room)) + 0.1

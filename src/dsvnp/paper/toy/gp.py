@@ -7,12 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dsvnp.paper.experiment import Workplace
 from dsvnp.predictive import GaussianPredictive
 
 
 def has_gpytorch() -> bool:
     """Whether the extra `gp` is installed."""
     return find_spec("gpytorch") is not None
+
+
+def say_if_left_out(what: str, place: Workplace) -> None:
+    """Say that a GP is left out where the extra `gp` is not installed."""
+    if not has_gpytorch():
+        place.console.print(f"{what} is left out: GPyTorch is not installed (pip install 'dsvnp\\[gp]').")
 
 
 def import_gpytorch() -> Any:

@@ -92,10 +92,6 @@ class CurvePrior(TaskSource):
         self.settings = CurveSettings() if settings is None else settings
         self.refresh_every = self.settings.refresh_every
 
-    def static(self) -> Tensors:
-        """Nothing lasts."""
-        return {}
-
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw curves: x, y, which inputs are used, and the largest context of each."""
         settings = self.settings

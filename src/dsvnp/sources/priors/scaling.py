@@ -4,7 +4,7 @@ A network for tables reads 2·D channels per point: D scaled values, and D codes
 
     0  observed        1  missing (the value is 0)        −1  the column is not used (the value is 0).
 
-Statistics come from context points only, so no target tells anything of itself. A column is scaled by mean and
+Statistics come from context points only, so no target reveals anything of itself. A column is scaled by mean and
 standard deviation after values beyond three standard deviations have been pulled in, and what still lies beyond
 `clip` grows like a logarithm: monotone, so no order is lost, and no outlier can blow up a network.
 """

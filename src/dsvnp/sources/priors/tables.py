@@ -113,10 +113,6 @@ class TablePrior(TaskSource):
         """Channels of an output."""
         return 2 if self.settings.classes else 1
 
-    def static(self) -> Tensors:
-        """Nothing lasts."""
-        return {}
-
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw tables: x with NaN where missing, y, which columns are used, and whether y are labels."""
         settings = self.settings
