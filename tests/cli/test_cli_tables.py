@@ -521,7 +521,7 @@ def test_a_model_is_kept_though_its_plot_cannot_be_drawn(run, tmp_path, monkeypa
     def fail(*args):
         raise ValueError("no ink")
 
-    monkeypatch.setattr("dsvnp.cli.tables.calibration_plot", fail)
+    monkeypatch.setattr("dsvnp.tabular.summary.calibration_plot", fail)
     code, _, err = fit(run, write(tmp_path / "t.csv", columns()), tmp_path / "model", "--target", "flow")
     assert (code, "no ink" in err) == (2, True)
     assert NPRegressor.load(tmp_path / "model").target_names_ == ("flow",)
