@@ -15,7 +15,7 @@ def test_a_file_larger_than_memory_is_refused_by_its_size(tmp_path, monkeypatch,
     path = tmp_path / f"t.{ending}"
     table = pl.DataFrame({"a": np.arange(1000.0), "b": np.arange(1000.0)})
     table.write_csv(path) if ending == "csv" else table.write_parquet(path)
-    needed = 25 * path.stat().st_size if ending == "csv" else 8 * 4 * 2000
+    needed = memory.OF_TEXT * path.stat().st_size if ending == "csv" else 8 * 4 * 2000
     monkeypatch.setattr(memory, "free_memory", lambda: needed)
     memory.check_file(path)
     monkeypatch.setattr(memory, "free_memory", lambda: needed - 1)

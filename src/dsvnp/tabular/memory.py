@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dsvnp.tabular.table_files import PARQUET, STANDARD, polars_package
 
-OF_TEXT, OF_NUMBERS = 25, 4  # bytes for each byte of a CSV file, and of numbers in a Parquet file
+OF_TEXT, OF_NUMBERS = 32, 4  # bytes for each byte of a CSV file, and of numbers in a Parquet file
 OF_A_REPLICA, OF_ALL = 4, 4  # copies of the rows for each replica, and in all
 LITTLE = 2**30  # bytes that are never refused
 GROUP = Path("/sys/fs/cgroup")
