@@ -93,7 +93,9 @@ def judge_cell(what: Settings, place: Workplace, trial: Trial) -> Entry:
     with TemporaryDirectory() as folder:  # a cell is short, and once it is judged its weights are of no use
         inner = replace(place, out=Path(folder))
         unit = made.run_unit(Label(model, "strong", what["dataset"]), trial.splits, inner)
-    found = {(m.metric, m.unit): m.values for m in unit.measurements if m.split == "test"}
+    # Where outputs take a few values, the NLL by intervals takes the place of a density's.
+    named = ((m.metric.replace("nll-interval", "nll"), m) for m in unit.measurements if m.split == "test")
+    found = {(name, m.unit): m.values for name, m in named}
     scores = {name: [round(value, 6) for value in found[name, unit]] for name, unit in SCORES.items()}
     return {"scores": scores, "seconds": round(time.perf_counter() - start, 1)}
 

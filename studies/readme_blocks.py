@@ -6,7 +6,7 @@ has no results is left out. Usage, from a clone: `python -m studies.readme_block
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,17 +16,18 @@ from dsvnp.paper.label import Label
 from dsvnp.paper.report.about import about
 from dsvnp.paper.report.contents import Report
 from dsvnp.paper.report.markdown import markdown_table
-from dsvnp.paper.report.numbers import distance, mean_and_spread, printed
+from dsvnp.paper.report.numbers import clear_best, mean_and_spread, printed
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.speed import speed_table
-from dsvnp.paper.report.tables import Cell, Table, tables_of
+from dsvnp.paper.report.tables import Cell, Table, fixed_draws, tables_of
 from dsvnp.paper.report.words import goal_of
 
 BLOCK = re.compile(r"(<!-- dsvnp report (\S+): (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ARROWS: dict[str | float | None, str] = {"lower": "↓", "higher": "↑"}
 KEY = (
     "Mean ± standard deviation over seeds, on unseen data; in brackets the paper's figure. ↓ lower is better, "
-    "↑ higher; the best of a line is bold."
+    "↑ higher. Bold is better than all others of its line by more than two standard errors, paired over seeds (splits "
+    "of a table share rows: their standard errors are too small)."
 )
 MODELS = ("nn", "mc-dropout", "cnp", "np", "attnnp", "dsvnp")
 
@@ -106,11 +107,20 @@ def _line(run: Run, line: ReadmeLine) -> tuple[str, tuple[Cell | None, ...]] | N
     if not known:
         return None
     goal = goal_of(known[0], run)
-    best = min(known, key=lambda row: distance(row["mean"], goal)) if goal and len(known) > 1 else None
+    best = clear_best(known, goal)
     cells = [_readme_cell(row, row is best) for row in found]
     seeds = sorted({len(row["seeds"]) for row in known})
-    title = f"{line.title} {ARROWS.get(goal, '')}".strip()
+    title = f"{_full_title(line, known, run)} {ARROWS.get(goal, '')}".strip()
     return title, (*cells, Cell("–".join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))))
+
+
+def _full_title(line: ReadmeLine, rows: Sequence[Mapping[str, Any]], run: Run) -> str:
+    """A line's title with what its figures rest on: a part of a data set's rows, a fixed number of draws."""
+    notes = [rows[0]["dataset"].partition(" ")[2].strip("()")]
+    if line.metric.startswith("nll") and not any("draws" in row for row in rows):
+        notes.append(fixed_draws(run))
+    note = ", ".join(filter(None, notes))
+    return f"{line.title} ({note})" if note else line.title
 
 
 def _readme_cell(row: Mapping[str, Any] | None, best: bool) -> Cell | None:

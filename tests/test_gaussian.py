@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 from torch.distributions import Independent, Normal, kl_divergence
 
-from dsvnp.gaussian import DiagonalGaussian, gaussian_log_prob
+from dsvnp.gaussian import DiagonalGaussian, gaussian_log_mass, gaussian_log_prob
 
 
 @pytest.fixture
@@ -59,3 +63,16 @@ def test_a_sample_passes_gradients_to_mean_and_scale():
 
 def test_an_axis_is_inserted_into_mean_and_scale(pair):
     assert [v.shape for v in pair[0].unsqueeze(1)] == [(4, 1, 3), (4, 1, 3)]
+
+
+def test_mass_of_an_interval_keeps_its_digits_far_out_on_either_side():
+    low = torch.tensor([-math.inf, -1.0, 8.0, -9.0, 5.0, -math.inf], dtype=torch.float64)
+    high = torch.tensor([0.5, 2.0, 9.0, -8.0, math.inf, math.inf], dtype=torch.float64)
+    mean, scale = torch.tensor(0.3, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64)
+    a, b = ((edge.numpy() - 0.3) / 0.7 for edge in (low, high))
+    exact = [
+        norm.cdf(y) - norm.cdf(x) if x < 0 else norm.sf(x) - norm.sf(y) for x, y in zip(a, b, strict=True)
+    ]
+    found = gaussian_log_mass(low, high, mean, scale).numpy()
+    assert found == pytest.approx(np.log(exact), rel=1e-10, abs=1e-12)
+    assert gaussian_log_mass(low.float(), high.float(), mean.float(), scale.float()).isfinite().all()

@@ -30,10 +30,10 @@ LAYERS = [
         "schema",
     },
     APART,
-    {"streaming", "estimation"},
+    {"intervals", "streaming", "estimation"},
     {"training"},
     {"plotting", "pretrained", "playground"},
-    {"tabular", "demo"},
+    {"tabular", "demo", "botorch"},
     {"paper"},
     {"cli", "__main__"},
 ]

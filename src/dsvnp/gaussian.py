@@ -47,3 +47,12 @@ class DiagonalGaussian(NamedTuple):
 def gaussian_log_prob(value: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     """ln N(value; mean, scale²), elementwise."""
     return -0.5 * ((value - mean) / scale).square() - torch.log(scale) - HALF_LOG_2PI
+
+
+def gaussian_log_mass(low: Tensor, high: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """ln P(low < value < high) under N(mean, scale²), elementwise; the ends may be infinite."""
+    a, b = (low - mean) / scale, (high - mean) / scale
+    # Above the mean both probabilities are near 1: the mirrored interval keeps the digits of their difference.
+    a, b = torch.where(a > 0, -b, a), torch.where(a > 0, -a, b)
+    below_a, below_b = torch.special.log_ndtr(a), torch.special.log_ndtr(b)
+    return below_b + torch.log(-torch.expm1(below_a - below_b))

@@ -95,6 +95,9 @@ def test_a_shared_unit_must_agree(runs, tmp_path):
     (other / "units.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match="has another gp with seed 0"):
         gather(tmp_path / "new", [runs["cnp"], other])
+    gather(tmp_path / "new", [runs["cnp"], other], replace=True)
+    row = next(row for row in results(tmp_path / "new")["rows"] if row["model"] == "gp")
+    assert row["seeds"] == pytest.approx(gp["measurements"][0]["values"], rel=1e-5)
 
 
 @pytest.mark.parametrize("label", ["../../planted", "dsvnp@../../planted"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from dsvnp import Architecture, log_likelihood, make_model
 from dsvnp.metrics import point_nll
-from dsvnp.paper.measuring import FIXED, Likelihoods, by_task, estimate_nll, seeded_predict
+from dsvnp.paper.measuring import FIXED, Likelihoods, by_task, estimate_nll, seeded_predict, some_targets
 from dsvnp.sources.curves import curve_tasks
 
 
@@ -31,6 +33,19 @@ def test_fixed_draws_and_draws_that_suffice(net):
     assert len(found.values) == 5 * 12
     with pytest.raises(ValueError, match="draws must be 'fixed' or 'suffice', got 'many'"):
         Likelihoods("many")
+
+
+def test_some_targets_of_each_task_are_scored(net):
+    tasks = curve_tasks(5, 12, (3, 8), torch.Generator().manual_seed(0))
+    predictions = [seeded_predict(net, task, (3, 1)) for task in tasks]
+    how = Likelihoods("suffice", max_draws=32, every=3)
+    found, scored = estimate_nll(net, tasks, "J", how, predictions), how.scored(tasks)
+    library = log_likelihood(net, [some_targets(task, 3) for task in tasks], points="J", max_draws=32)
+    assert torch.equal(found.values, -library.values)
+    assert len(found.values) == 5 * 4
+    outside = torch.cat([~task.in_context[:, ::3].flatten() for task in tasks])
+    assert torch.equal(found.only(scored, "P").values, found.values[outside])
+    assert replace(how, draws="fixed").scored(tasks)[0] is tasks[0]  # fixed draws are those of all targets
 
 
 def test_values_are_put_back_together_by_task(net):

@@ -27,12 +27,14 @@ def block(folder: Path, name: str) -> str:
 def results(tmp_path) -> Path:
     folder = tmp_path / "results"
     rows = [
-        row("cnp", [-0.9, -0.8], -0.802, split="inter-P-max"),
+        row("cnp", [-0.8, -0.9], -0.802, split="inter-P-max"),
         row("dsvnp", [-1.0, -1.1], -0.97, split="inter-P-max"),
         row("dsvnp-wide", [-1.3], -0.97, split="inter-P-max"),
         row("np", [-9.0], split="inter-J"),  # not among the lines
     ]
-    write_run(folder / "curves", rows, figures=("functions-wide.svg", "training.svg"))
+    write_run(
+        folder / "curves", rows, config={"num_global": 32}, figures=("functions-wide.svg", "training.svg")
+    )
     wq = {"dataset": "wq (1060 of 1060 rows)", "metric": "mse", "split": "test"}
     rows = [row("nn", [0.9], **wq, unit="standard"), row("nn", [5.0], **wq, unit="raw")]
     write_run(folder / "multioutput", rows, "multioutput")
@@ -41,14 +43,14 @@ def results(tmp_path) -> Path:
 
 def test_a_line_a_quantity_and_a_column_a_model_with_the_papers_in_brackets(results):
     key, blank, *table = block(results, "results").splitlines()
-    assert key.endswith("the best of a line is bold.")
+    assert "by more than two standard errors, paired over seeds" in key
     assert blank == ""
     assert table == [
         "|  | NN | CNP | DSVNP | seeds |",
         "| --- | --- | --- | --- | --- |",
-        "| Curves, interpolation: NLL ↓ | – | −0.850 ± 0.071 (−0.802) | **−1.050 ± 0.071 (−0.97)** | 2 |",
-        "| … wider networks ↓ | – | – | −1.300 (−0.97) | 1 |",
-        "| Water Quality: MSE, unit variance ↓ | 0.900 | – | – | 1 |",
+        "| Curves, interpolation: NLL (32 draws) ↓ | – | −0.850 ± 0.071 (−0.802) | **−1.050 ± 0.071 (−0.97)** | 2 |",
+        "| … wider networks (32 draws) ↓ | – | – | −1.300 (−0.97) | 1 |",
+        "| Water Quality: MSE, unit variance (1060 of 1060 rows) ↓ | 0.900 | – | – | 1 |",
     ]
 
 
@@ -102,7 +104,7 @@ def test_the_script_rebuilds_the_pages_of_a_clone_and_the_report_leaves_them_alo
     assert readme.read_text(encoding="utf-8") == BLOCKS.format("results")
     monkeypatch.setattr("sys.argv", ["readme_blocks", "--root", str(root)])
     main()
-    assert "| Curves, interpolation: NLL ↓ |" in readme.read_text(encoding="utf-8")
+    assert "| Curves, interpolation: NLL (32 draws) ↓ |" in readme.read_text(encoding="utf-8")
     assert "old" not in page.read_text(encoding="utf-8")
 
 

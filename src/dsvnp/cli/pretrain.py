@@ -1,4 +1,4 @@
-"""`dsvnp pretrain`: train a network on synthetic tables or curves, in as many sittings as it takes."""
+"""`dsvnp pretrain`: train a network on synthetic tables or functions, in as many sittings as it takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dsvnp.cli.options import Device, LogDir
 
 
 def pretrain(
-    what: Annotated[str, typer.Argument(help="tables or curves.")],
+    what: Annotated[str, typer.Argument(help="tables, curves or landscapes.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder for checkpoints and log; runs/pretrain-WHAT by default.")
     ] = None,

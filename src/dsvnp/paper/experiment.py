@@ -115,6 +115,9 @@ class Experiment(ABC):
     # Settings to which a later run may add:
     extendable: ClassVar[tuple[str, ...]] = ("models", "num_seeds", "first_seed", "seeds_at_once")
 
+    # Settings that measurements record themselves; they may differ between the units of a folder:
+    recorded: ClassVar[tuple[str, ...]] = ("likelihoods",)
+
     preset: str = "quick"  # "smoke", "quick" or "paper"
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp")  # models to run
     num_seeds: int = 1  # seeds of each

@@ -1,10 +1,10 @@
 """Runs of one experiment made in several places, put together into one folder.
 
-    python -m dsvnp.paper.gather OUT RUN [RUN …]
+    python -m dsvnp.paper.gather [--replace] OUT RUN [RUN …]
 
 Models or seeds that were run apart (on several machines, or side by side on one GPU; `--set first_seed=2`) leave a
 `units.json` each. This writes their joint `units.json`, `results.json` and figures; with a single RUN it draws its
-figures again.
+figures again. With `--replace`, rows of the first RUN give way to those of the others, as after a new measurement.
 """
 
 import argparse
@@ -21,12 +21,16 @@ from dsvnp.paper.runner import load_units, write_results
 from dsvnp.paper.settings import joined
 
 
-def gather(out: Path, runs: Sequence[Path]) -> list[Path]:
+def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]:
     """Write what the runs hold together into `out`, and return the figures' paths; other settings are refused."""
     experiment = joint_experiment(runs)
     units: dict[tuple[str, int], UnitResult] = {}
-    for run in runs:
-        for unit in load_units(experiment, run, resume=True):
+    loaded = [load_units(experiment, run, resume=True) for run in runs]
+    if replace:
+        again = {unit.label for later in loaded[1:] for unit in later}
+        loaded[0] = [unit for unit in loaded[0] if unit.label not in again]
+    for run, each in zip(runs, loaded, strict=True):
+        for unit in each:
             for seed in unit.seeds:  # a reference that learns nothing is the same in each run
                 known = units.setdefault((str(unit.label), seed), unit)
                 if known.measurements != unit.measurements:
@@ -63,9 +67,12 @@ def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser("python -m dsvnp.paper.gather", description="Put runs together.")
     parser.add_argument("out", type=Path)
     parser.add_argument("runs", type=Path, nargs="+", metavar="run")
+    parser.add_argument(
+        "--replace", action="store_true", help="let the first run's rows give way to the others'"
+    )
     given = parser.parse_args(words)
     try:
-        print(*gather(given.out, given.runs), sep="\n")
+        print(*gather(given.out, given.runs, given.replace), sep="\n")
     except (ValueError, OSError) as error:
         parser.error(str(error))
 

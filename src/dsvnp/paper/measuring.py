@@ -1,8 +1,9 @@
 """Prediction and likelihoods for measures: the draws are the same in each call, and alike for every model."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -25,10 +26,19 @@ class Likelihoods:
     draws: str = "fixed"
     tolerance: float = 0.01  # change of the mean, in nats, below which two doublings in a row end an estimate
     max_draws: int = 16384  # limit of the draws that suffice
+    # With draws that suffice, score one in so many targets of a task: neighbours on a curve are alike, and the spread
+    # over tasks decides how exact a mean over both is.
+    every: int = 1
 
     def __post_init__(self) -> None:
         if self.draws not in ("fixed", "suffice"):
             raise ValueError(f"draws must be 'fixed' or 'suffice', got {self.draws!r}")
+        if self.every < 1:
+            raise ValueError(f"every must be at least 1, got {self.every}; 1 scores all targets")
+
+    def scored(self, tasks: Sequence[Task]) -> list[Task]:
+        """The tasks with the targets that are scored."""
+        return [some_targets(task, self.every if self.draws == "suffice" else 1) for task in tasks]
 
 
 # The default of every setting: results from before draws were counted have "fixed" ones.
@@ -46,6 +56,11 @@ class PointNLL(NamedTuple):
         """The mean over points."""
         return float(self.values.mean())
 
+    def only(self, tasks: Sequence[Task], points: Points) -> Self:
+        """The values of some points, where these are of all (J)."""
+        kept = torch.cat([point_mask(task, points)[point_mask(task, "J")] for task in tasks])
+        return self._replace(values=self.values[kept])
+
 
 def estimate_nll(
     net: NeuralProcess,
@@ -54,12 +69,49 @@ def estimate_nll(
     how: Likelihoods,
     predictions: Sequence[Predictive],
 ) -> PointNLL:
-    """NLL of each point, from the draws of predictions or from as many as it takes."""
+    """NLL of each point, from the draws of predictions or from as many as it takes; of `how.scored` tasks."""
     if how.draws == "fixed":
         pairs = zip(predictions, tasks, strict=True)
         return PointNLL(torch.cat([point_nll(predictive, task, points) for predictive, task in pairs]), ())
-    found = log_likelihood(net, tasks, "point", points, tolerance=how.tolerance, max_draws=how.max_draws)
+    found = log_likelihood(
+        net, how.scored(tasks), "point", points, tolerance=how.tolerance, max_draws=how.max_draws
+    )
     return PointNLL(-found.values, (Drawn(found.method, found.draws, found.still),))
+
+
+def some_targets(task: Task, every: int) -> Task:
+    """The task with one in `every` of its targets; its context stays."""
+    if every == 1:
+        return task
+    some = slice(None, None, every)
+    return replace(
+        task,
+        x_target=task.x_target[:, some],
+        y_target=None if task.y_target is None else task.y_target[:, some],
+        mask_target=task.mask_target[:, some],
+        in_context=None if task.in_context is None else task.in_context[:, some],
+    )
+
+
+def double_draws(
+    estimate: Callable[[int], Mapping[str, float]], first: int, components: int, how: Likelihoods
+) -> tuple[Mapping[str, float], Drawn]:
+    """Double the draws behind several means until all are still: for ensembles, and for what is not a density.
+
+    Args:
+        estimate: the means by name, from a number of draws of each component.
+        first: draws to begin with.
+        components: parts of the mixture that each draw as often, as members of an ensemble.
+        how: tolerance, and limit of the draws of all components together.
+    """
+    history, draws = [estimate(first)], first
+    while 2 * draws * components <= how.max_draws:
+        draws *= 2
+        history.append(estimate(draws))
+        changes = [abs(b[name] - a[name]) for a, b in pairwise(history[-3:]) for name in b]
+        if len(history) > 2 and max(changes) < how.tolerance:
+            return history[-1], Drawn("prior", draws * components, True)
+    return history[-1], Drawn("prior", draws * components, False)
 
 
 def by_task(values: Tensor, tasks: Sequence[Task], points: Points) -> Tensor:

@@ -115,8 +115,8 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
         return []
     data = read_record(path, UNITS)
     mine, theirs = as_json(experiment), as_json(rebuild(type(experiment), data["config"]))
-    for key in experiment.extendable:
-        mine.pop(key), theirs.pop(key)
+    for key in (*experiment.extendable, *experiment.recorded):
+        mine.pop(key, None), theirs.pop(key, None)
     for key, (my, their) in _differences(mine, theirs):
         raise ValueError(
             f"{out} holds a run with {key} = {their!r}, not {my!r}; choose another --out, or remove it"

@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from dsvnp.gaussian import gaussian_log_prob
+from dsvnp.gaussian import gaussian_log_mass, gaussian_log_prob
 from dsvnp.predictive.base import Predictive, choose
 from dsvnp.predictive.mixtures import energy_score, mixture_crps, mixture_entropy
 
@@ -109,6 +109,14 @@ class GaussianPredictive(Predictive):
         missing = torch.isnan(y)
         log_prob = gaussian_log_prob(torch.where(missing, 0.0, y), self.loc, self.scale)
         return torch.where(missing, 0.0, log_prob)
+
+    def log_mass(self, low: Tensor, high: Tensor) -> Tensor:
+        """ln P(low < y < high) of all outputs of a target together, [B, T], between bounds [B, T, D]."""
+        return self._log_mix(gaussian_log_mass(low, high, self.loc, self.scale).sum(-1))
+
+    def log_mass_each(self, low: Tensor, high: Tensor) -> Tensor:
+        """ln P(low < y < high) of each output by itself, [B, T, D]."""
+        return self._log_mix(gaussian_log_mass(low, high, self.loc, self.scale))
 
     def cdf(self, y: Tensor) -> Tensor:
         """P(Y ≤ y) of each output, with y broadcastable to [..., B, T, D] in front of any axes."""

@@ -83,6 +83,12 @@ class LowRankPredictive(GaussianPredictive):
         self._check_width(y, self.shape[-1])
         return low_rank_log_prob(y, self.loc, self.noise, self.factor)
 
+    def log_mass(self, low: Tensor, high: Tensor) -> Tensor:
+        """Refuse: outputs that depend on each other have no closed form."""
+        raise NotImplementedError(
+            "a low-rank Gaussian has no closed form for several intervals; use log_mass_each"
+        )
+
     def affine(self, shift: Tensor, factor: Tensor) -> LowRankPredictive:
         """Return the predictive of shift + factor · y; a negative factor turns the sign of a dependence."""
         return self._with(

@@ -13,10 +13,11 @@ from dsvnp.models.tnp import TNP
 from dsvnp.models.transformer import Transformer
 from dsvnp.sources.base import Rotation
 from dsvnp.sources.priors.curves import CurvePrior, CurveSettings
+from dsvnp.sources.priors.landscapes import LandscapePrior, LandscapeSettings
 from dsvnp.sources.priors.tables import TablePrior, TableSettings
 from dsvnp.training import Adam, Schedule, Settings
 
-MAX_CLASSES, MAX_COLUMNS = 10, 32
+MAX_CLASSES, MAX_COLUMNS, MAX_INPUTS = 10, 32, 10
 FASTEST_WAVE = 160.0  # radians per standard deviation of x: some ninety periods over evenly spread inputs
 
 
@@ -112,4 +113,32 @@ def curves() -> PretrainingRecipe:
     return PretrainingRecipe("curves", partial(TNP, arch), source, limits, learning_rate=5e-4)
 
 
-RECIPES: dict[str, Callable[[], PretrainingRecipe]] = {"tables": tables, "curves": curves}
+def landscapes() -> PretrainingRecipe:
+    """Functions of the unit cube with up to ten inputs and little noise, for Bayesian optimisation."""
+    arch = Architecture(
+        dim_x=2 * MAX_INPUTS,
+        dim_y=1,
+        likelihood="mixture",
+        num_components=8,
+        background=1e-4,
+        sigma_floor=1e-3,
+        sigma_form="exp",
+        decoder=(256,),
+        cells=Transformer(width=64, num_layers=3, num_heads=4, feedforward=128, fused=True),
+        transformer=Transformer(width=128, num_layers=6, num_heads=4, feedforward=256, fused=True),
+        coded_x=True,
+    )
+    shapes = (
+        LandscapeSettings(batch_size=96),
+        LandscapeSettings(batch_size=192, max_context=32, num_points=64),
+    )
+    limits = "inputs of a known box, up to ten; one output; contexts of up to 96 points; smooth functions, little noise"
+    source = Rotation(tuple(map(LandscapePrior, shapes)))
+    return PretrainingRecipe("landscapes", partial(TabTNP, arch), source, limits, learning_rate=5e-4)
+
+
+RECIPES: dict[str, Callable[[], PretrainingRecipe]] = {
+    "tables": tables,
+    "curves": curves,
+    "landscapes": landscapes,
+}

@@ -56,7 +56,19 @@ def ran(tmp_path_factory, data) -> Path:
 
 def test_every_model_and_baseline_on_every_data_set_has_a_headline(ran):
     headline = [r for r in rows(ran) if (r["metric"], r["split"], r["unit"]) == ("mse", "test", "standard")]
-    models = ("ridge", "5-nn", "extra-trees", "sparse-gp", "nn", "mc-dropout", "cnp", "np", "attnnp", "dsvnp")
+    models = (
+        "ridge",
+        "5-nn",
+        "extra-trees",
+        "sparse-gp",
+        "exact-gp",
+        "nn",
+        "mc-dropout",
+        "cnp",
+        "np",
+        "attnnp",
+        "dsvnp",
+    )
     datasets = ("sarcos (61 of 48933 rows)", "wq (61 of 1060 rows)", "scm20d (61 of 8966 rows)")
     assert [(r["dataset"], r["model"]) for r in headline] == [(d, m) for d in datasets for m in models]
     assert all(len(r["seeds"]) == 2 and 0 < r["mean"] < 3 for r in headline)
@@ -137,7 +149,7 @@ def test_without_gpytorch_the_gp_is_left_out_and_one_line_says_so(tmp_path, data
     monkeypatch.setattr("dsvnp.paper.toy.gp.find_spec", lambda name: None)
     where = place(tmp_path, data)
     run(smoke(datasets=("wq",), models=("nn",), recipes=("paper",), **{"paper.max_steps": 1}), where)
-    assert {r["model"] for r in rows(tmp_path)} == {"ridge", "5-nn", "extra-trees", "nn"}
+    assert {r["model"] for r in rows(tmp_path)} == {"ridge", "5-nn", "extra-trees", "exact-gp", "nn"}
     said = [line for line in where.console.file.getvalue().splitlines() if "GPyTorch" in line]
     assert said == ["The sparse GP is left out: GPyTorch is not installed (pip install 'dsvnp[gp]')."]
 

@@ -12,6 +12,7 @@ from tiny_tables import smooth_rows
 
 from dsvnp.paper.datasets.catalogue import DataTable
 from dsvnp.paper.multioutput.baselines import REGRESSORS, measure_baseline
+from dsvnp.paper.multioutput.exact_gp import ExactGP, fit_exact_gp, measure_exact_gp, negative_log_evidence
 from dsvnp.paper.multioutput.folds import RowPortions, Split, make_split
 from dsvnp.paper.multioutput.gp import SparseGP, measure_gp
 
@@ -44,6 +45,35 @@ def test_every_baseline_is_better_than_the_mean_and_roughly_calibrated(name):
 def test_an_unknown_baseline():
     with pytest.raises(ValueError, match=r"unknown baseline 'extra-tree'. Did you mean 'extra-trees'\?"):
         measure_baseline("extra-tree", [], 1, 1)
+
+
+class TestExactGP:
+    def test_evidence_and_gradient_are_scikit_learns(self):
+        (split, _) = splits()
+        x, y = split.train.x.double(), split.train.y.double()[:, 0]
+        theta = torch.tensor([0.3, -0.2, 0.9, 0.4, -1.1], dtype=torch.float64)
+        lengths = theta[:3].exp().numpy()
+        kernel = ConstantKernel(np.exp(0.8)) * Matern(lengths, nu=2.5) + WhiteKernel(np.exp(-2.2))
+        gp = GaussianProcessRegressor(kernel, alpha=0, optimizer=None).fit(x, y)
+        exact, slope = gp.log_marginal_likelihood(kernel.theta, eval_gradient=True)
+        value, gradient = negative_log_evidence(theta, x, y)
+        assert value == pytest.approx(-exact, rel=1e-10)
+        # scikit-learn's order is ln s², ln ℓ, ln σ²
+        expected = [*(-slope[1:4]), -2 * slope[0], -2 * slope[4]]
+        assert gradient.tolist() == pytest.approx(expected, rel=1e-8)
+
+    def test_as_good_a_fit_and_the_same_predictions_as_scikit_learns(self):
+        (split, _) = splits(dim_x=2)
+        kernel = ConstantKernel() * Matern(length_scale=np.ones(2), nu=2.5) + WhiteKernel(0.1)
+        x, errors = split.train.x.double(), []
+        for y in split.train.y.double().T:
+            gp = GaussianProcessRegressor(kernel, alpha=0).fit(x, y)
+            errors.append((gp.predict(split.test.x.double()) - split.test.y[:, len(errors)].numpy()) ** 2)
+            best, _ = negative_log_evidence(fit_exact_gp(ExactGP(), x, y), x, y)
+            assert best <= -gp.log_marginal_likelihood_value_ + 0.01
+        (measured,) = measure_exact_gp(ExactGP(), [split])
+        assert measured.scores[TEST] == pytest.approx(np.mean(errors), rel=1e-2)
+        assert 0.8 < measured.scores["coverage-90", "test", "share"] <= 1
 
 
 class TestSparseGP:

@@ -22,6 +22,7 @@ from dsvnp.paper.multioutput.measures import (
     measure_parts,
     predict_rows,
     residual_scale,
+    row_nlls,
 )
 
 
@@ -59,6 +60,44 @@ def test_errors_nll_and_coverage_of_known_gaussians(split):
     assert measured.coverage[4] == 0.5
 
 
+@pytest.fixture
+def graded() -> Split:
+    """A split whose two outputs take the values 0, 1 and 3."""
+    rows = smooth_rows(61, 3, 2)
+    grades = np.array([0.0, 1.0, 3.0])[np.digitize(rows[:, 3:], [-0.3, 0.3])]
+    return make_split(
+        DataTable("made", rows[:, :3], grades, (), (), ""), 0, RowPortions(0.2, 5), torch.device("cpu")
+    )
+
+
+def test_few_values_have_probabilities_of_intervals_in_place_of_densities(graded):
+    mean, std = (0.3 - graded.test.y).abs(), graded.std
+    y = graded.test.y.double().numpy()
+    scores = measure_parts([("test", graded.task(graded.test), gaussian(mean, std))], graded).scores
+    assert not {"nll", "nll-each"} & {name for name, _, _ in scores}
+    grades = np.sort(np.unique(y[:, 0])), np.sort(np.unique(y[:, 1]))
+    total = []
+    for d in (0, 1):
+        inner = (grades[d][1:] + grades[d][:-1]) / 2
+        ends = np.concatenate([[-np.inf], inner, [np.inf]])
+        place = np.searchsorted(grades[d], y[:, d])
+        dist = norm(mean[:, d].double().numpy(), std[d].item())
+        total.append(-np.log(dist.cdf(ends[place + 1]) - dist.cdf(ends[place])))
+    assert scores["nll-interval", "test", "nats/point"] == pytest.approx(np.sum(total, 0).mean(), rel=1e-4)
+    assert scores["nll-interval-each", "test", "nats/output"] == pytest.approx(np.mean(total), rel=1e-4)
+
+
+def test_likelihoods_of_intervals_double_their_draws(graded):
+    how = Likelihoods("suffice", tolerance=1e-9, max_draws=64)
+    measured = measure_net(net("np", "gaussian"), graded, (4, 1), 10, how)
+    name = ("nll-interval", "test", "nats/point")
+    assert measured.drawn[name] == ("prior", 64, False)
+    predictive = predict_rows(net("np", "gaussian"), graded.task(graded.test), (64, 1))
+    by_hand = row_nlls(predictive, graded.task(graded.test), graded.edges)["nll-interval"].mean()
+    assert measured.scores[name] == pytest.approx(float(by_hand), rel=1e-5)
+    assert measure_net(net("cnp", "gaussian"), graded, (4, 1), 10, how).drawn[name].method == "exact"
+
+
 def test_sigma_is_the_rms_of_held_out_residuals_and_adds_to_the_spread_of_the_draws(split):
     model = net("np")
     task = split.task(split.held_out)
@@ -89,7 +128,9 @@ def test_likelihoods_from_draws_that_suffice(split):
     assert measured.drawn[nll] == (found.method, found.draws, found.still)
     assert measured.scores[mse] == fixed.scores[mse]
     rows, _ = collect("made", [measured, measured])
-    assert {row.metric for row in rows if row.drawn} == {"nll"}
+    assert {row.metric for row in rows if row.drawn} == {"nll", "nll-each"}
+    each = log_likelihood(model, split.task(split.test), "output", max_draws=64)
+    assert measured.scores["nll-each", "test", "nats/output"] == pytest.approx(-each.mean, rel=1e-6)
     rows, _ = collect("made", [fixed])
     assert not any(row.drawn for row in rows)
 
@@ -107,7 +148,8 @@ def test_every_model_has_all_parts(split, name):
     expected = {("mse", part, unit) for part in parts for unit in ("standard", "raw", "minmax")}
     expected |= {("mse", f"{part}-posterior", "standard") for part in ("test", "train")}
     for part in ("test", "test-context"):
-        expected |= {("nll", part, "nats/point"), ("coverage-90", part, "share")}
+        expected |= {("nll", part, "nats/point"), ("nll-each", part, "nats/output")}
+        expected.add(("coverage-90", part, "share"))
     assert measured.scores.keys() == expected
     assert all(np.isfinite(value) for value in measured.scores.values())
 

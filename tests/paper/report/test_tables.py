@@ -8,6 +8,7 @@ from made_runs import row, write_run
 
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper.report.about import order_of, words_of
+from dsvnp.paper.report.numbers import clear_best
 from dsvnp.paper.report.runs import Run, find_runs, find_speed
 from dsvnp.paper.report.tables import seeds_text, summary_of, tables_of, title_of
 from dsvnp.paper.report.words import goal_of, metric_text, split_text
@@ -82,8 +83,24 @@ def test_a_mean_that_exploded_is_never_the_best(tmp_path):
     (table,) = tables_of(
         run_of(tmp_path, [row("np", [1.0, None]), row("cnp", [9.0, 9.0]), row("gp", [8.0, 9.0])])
     )
-    assert [cells[0].best for _, cells in table.rows] == [False, False, True]
+    assert [cells[0].best for _, cells in table.rows] == [False, False, False]  # 8.5 is not clearly below 9
     assert table.rows[0][1][0].text == "∞"
+
+
+@pytest.mark.parametrize(
+    ("mine", "its", "clear"),
+    [
+        ([1.0, 2.0, 3.0], [1.5, 2.5, 3.5], True),  # the same difference in each seed, whatever their spread
+        ([1.0, 2.0, 3.0], [1.1, 2.0, 3.1], False),  # 0.067 with a standard error of 0.033
+        ([1.0, 2.0, 3.0], [1.1, 2.05, 3.1], True),  # 0.083 with a standard error of 0.017
+        ([1.0], [2.0], False),
+        ([1.0, 1.0], [2.0, 2.0, 2.0], False),  # which belong together is not known
+    ],
+)
+def test_bold_is_what_exceeds_two_standard_errors_paired_over_seeds(mine, its, clear):
+    rows = [row("np", mine), row("cnp", its), row("gp", [9.0 + value for value in mine])]
+    best = clear_best(rows, "lower")
+    assert (best is not None and best["model"] == "np") is clear
 
 
 def test_the_only_model_is_not_called_the_best(tmp_path):
@@ -93,7 +110,7 @@ def test_the_only_model_is_not_called_the_best(tmp_path):
 
 def test_entropy_is_to_be_low_in_the_domain_and_high_elsewhere(tmp_path):
     rows = [
-        row(model, [value], dataset=dataset, metric="entropy", split="test")
+        row(model, [value, value], dataset=dataset, metric="entropy", split="test")
         for model, value in (("np", 0.1), ("dsvnp", 0.5))
         for dataset in ("mnist", "kmnist")
     ]

@@ -60,6 +60,13 @@ class UnseenCarts(NamedTuple):
 
         return cls(task, {size: again(size) for size in CONTEXT_SIZES if size <= num_context}, runs)
 
+    def to(self, device: torch.device) -> Self:
+        """The same carts on a device."""
+        by_size = {size: [task.to(device) for task in tasks] for size, tasks in self.by_size.items()}
+        return type(self)(
+            self.task.to(device), by_size, Transitions(*(part.to(device) for part in self.runs))
+        )
+
 
 def measure_carts(
     nets: Sequence[NeuralProcess],
@@ -70,10 +77,9 @@ def measure_carts(
 ) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
     """Table 3's rows and those of the roll-outs, one value per net; and what the figures show."""
     predictions = [predict_carts(net, data.task, draws) for net in nets]
-    pairs = list(zip(nets, predictions, strict=True))
-    losses = {
-        points: [estimate_nll(net, [data.task], points, how, [p]) for net, p in pairs] for points in POINTS
-    }
+    pairs, scored = zip(nets, predictions, strict=True), how.scored([data.task])
+    found = [estimate_nll(net, [data.task], "J", how, [p]) for net, p in pairs]
+    losses = {points: [each.only(scored, points) for each in found] for points in POINTS}
     rows = [_likelihood_row(points, found) for points, found in losses.items()]
     rows += [
         _row("mse", f"test-{points}", "raw", (squared_error(p, data.task, points) for p in predictions))
@@ -90,7 +96,8 @@ def measure_carts(
     extras = {
         "environments": TEST_ENVIRONMENTS,
         "by_environment": [
-            by_environment(p, data.task, loss) for p, loss in zip(predictions, losses["J"], strict=True)
+            by_environment(p, data.task, by_task(loss.values, scored, "J"))
+            for p, loss in zip(predictions, found, strict=True)
         ],
         "context_sizes": list(data.by_size),
         "nll": [curve["nll"] for curve in curves],
@@ -135,11 +142,11 @@ def by_context(
     return out
 
 
-def by_environment(predictive: Predictive, task: Task, loss: PointNLL) -> dict[str, list[float]]:
-    """NLL and squared error of each environment, over all its transitions (J)."""
+def by_environment(predictive: Predictive, task: Task, loss: torch.Tensor) -> dict[str, list[float]]:
+    """NLL [environments] and squared error of each environment, over all its transitions (J)."""
     assert task.y_target is not None
     error = (task.y_target - predictive.mean).square().mean((1, 2))
-    return {"nll": by_task(loss.values, [task], "J").tolist(), "mse": error.tolist()}
+    return {"nll": loss.tolist(), "mse": error.tolist()}
 
 
 def predict_carts(net: NeuralProcess, task: Task, draws: DrawCounts) -> Predictive:

@@ -25,13 +25,16 @@ class UnseenCurves(NamedTuple):
     def draw(
         cls, num_tests: int, num_points: int, max_context: int, extra_context: int, device: torch.device
     ) -> Self:
-        """Draw `num_tests` functions for each split, with the largest contexts inside and outside the interval."""
+        """Draw `num_tests` functions for each split, with the largest contexts inside and outside the interval.
+
+        They are drawn by the CPU: kept weights are measured on the same functions on any machine.
+        """
 
         def tasks(
             seed: int, number: int, sizes: tuple[int, int], interval: tuple[float, float]
         ) -> list[Task]:
-            generator = torch.Generator(device).manual_seed(seed)
-            return curve_tasks(number, num_points, sizes, generator, interval)
+            drawn = curve_tasks(number, num_points, sizes, torch.Generator().manual_seed(seed), interval)
+            return [task.to(device) for task in drawn]
 
         splits = {}
         for i, (part, interval, most) in enumerate(

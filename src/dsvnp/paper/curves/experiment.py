@@ -5,7 +5,7 @@ Also: NLL against the size of the context, calibration, the divergences during t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -74,6 +74,9 @@ SMALLER: dict[str, Any] = {
 }
 
 
+_unseen = lru_cache(maxsize=1)(UnseenCurves.draw)  # the same for all units of a run
+
+
 @dataclass(frozen=True)
 class CurvesExperiment(WithWeights):
     """Settings of the curves; the defaults are the paper's where it gives them."""
@@ -116,7 +119,9 @@ class CurvesExperiment(WithWeights):
         wide = replace(WIDE, num_steps=5000, num_points=64, **SMALLER)
         sizes: dict[str, Any] = {"max_context": 32, "extra_context": 64, "num_tests": 200, "test_points": 128}
         quick = cls(preset="quick", recipes=("wide",), wide=wide, **sizes)
-        paper = cls("paper", num_seeds=5, precision="tf32", likelihoods=SUFFICE)
+        # 10 points of each of 2000 functions; far outside the interval no number of draws suffices.
+        enough = replace(SUFFICE, max_draws=4096, every=40)
+        paper = cls("paper", num_seeds=5, precision="tf32", likelihoods=enough)
         return {"smoke": smoke, "quick": quick, "paper": paper}
 
     def labels(self) -> list[Label]:
@@ -168,9 +173,8 @@ class CurvesExperiment(WithWeights):
         return self.nets_of(label, seeds, place, make, train)
 
     def unseen(self, device: torch.device) -> UnseenCurves:
-        """The functions that every model is measured on."""
-        sizes = self.num_tests, self.test_points, self.max_context, self.extra_context
-        return UnseenCurves.draw(*sizes, device)
+        """What every model is measured on."""
+        return _unseen(self.num_tests, self.test_points, self.max_context, self.extra_context, device)
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         """Fig. 2's rows, NLL by context size, calibration, and the divergences during training."""

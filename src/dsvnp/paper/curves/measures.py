@@ -33,10 +33,11 @@ def measure_curves(
         part, _, suffix = split.partition("-")
         for net in nets:
             predictions = [seeded_predict(net, task, (num_global, 1)) for task in tasks]
+            found, scored = estimate_nll(net, tasks, "J", how, predictions), how.scored(tasks)
             for points in POINTS:
                 name = "-".join(filter(None, [part, points, suffix]))
-                of_all = estimate_nll(net, tasks, points, how, predictions)
-                of_each = by_task(of_all.values, tasks, points)
+                of_all = found.only(scored, points)
+                of_each = by_task(of_all.values, scored, points)
                 for metric, value in (("nll", of_all.mean), ("nll-median", float(of_each.median()))):
                     what = (metric, name, "nats/point")
                     rows.setdefault(what, []).append(value)

@@ -6,7 +6,7 @@ a row's `seeds` are its splits in order (`folds.py`). Rows are named by model an
     dsvnp            the paper's recipe: squared error, its architecture, its epochs, no validation
     dsvnp-gaussian   the same with a learned σ, which according to the paper's footnote "does harm"
     dsvnp-strong     a recipe of ours (`strong.py`)
-    extra-trees, …   what a practitioner would use (`baselines.py`, `gp.py`)
+    extra-trees, …   what a practitioner would use (`baselines.py`, `gp.py`, `exact_gp.py`)
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ from dsvnp.paper.experiment import Experiment, Measurement, Printed, UnitResult,
 from dsvnp.paper.label import Label
 from dsvnp.paper.measuring import FIXED, SUFFICE, Likelihoods
 from dsvnp.paper.multioutput.baselines import REGRESSORS, measure_baseline
+from dsvnp.paper.multioutput.exact_gp import ExactGP, measure_exact_gp
 from dsvnp.paper.multioutput.figures import calibration_figure, errors_figure
 from dsvnp.paper.multioutput.folds import JUDGED, PUBLISHED, RowPortions, Split, load_rows, load_splits
 from dsvnp.paper.multioutput.gp import SparseGP, measure_gp
@@ -32,7 +33,7 @@ from dsvnp.paper.toy.gp import has_gpytorch, say_if_left_out
 from dsvnp.sources.base import RowSource
 from dsvnp.training import Settings
 
-SPARSE_GP = "sparse-gp"
+SPARSE_GP, EXACT_GP = "sparse-gp", "exact-gp"
 VARIANTS = {"paper": "", "gaussian": "gaussian", "strong": "strong"}  # by recipe
 TABLE_4 = {
     "sarcos": ((1.215, 3e-3), (1.437, 2.9e-2), (1.285, 1.2e-1), (1.362, 8.4e-2), (0.839, 1.5e-2)),
@@ -103,7 +104,7 @@ class MultiOutputExperiment(Experiment):
     seeds_at_once: int = 20
     datasets: tuple[str, ...] = tuple(PUBLISHED)  # which tables
     recipes: tuple[str, ...] = tuple(VARIANTS)  # which of "paper", "gaussian", "strong"
-    baselines: tuple[str, ...] = (*REGRESSORS, SPARSE_GP)  # what else to fit
+    baselines: tuple[str, ...] = (*REGRESSORS, SPARSE_GP, EXACT_GP)  # what else to fit
     max_rows: int | None = None  # use that many random rows of each table only; None uses all
     verify: bool = True  # check the sums of the files
     portions: RowPortions = field(default_factory=RowPortions)  # what the rows of a split are used for
@@ -112,9 +113,8 @@ class MultiOutputExperiment(Experiment):
     num_trees: int = 500  # of extra-trees
     n_jobs: int = 1  # cores that extra-trees and 5-NN may use; -1 for all
     gp: SparseGP = field(default_factory=SparseGP)  # settings of the sparse GP
-    likelihoods: Likelihoods = (
-        FIXED  # how NLL of single networks is estimated; the strong recipe's are ensembles
-    )
+    exact: ExactGP = field(default_factory=ExactGP)  # settings of the exact GP
+    likelihoods: Likelihoods = FIXED  # how NLL is estimated
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,7 +122,7 @@ class MultiOutputExperiment(Experiment):
         known: dict[str, Mapping[str, Any]] = {
             "datasets": PUBLISHED,
             "recipes": VARIANTS,
-            "baselines": {**REGRESSORS, SPARSE_GP: None},
+            "baselines": {**REGRESSORS, SPARSE_GP: None, EXACT_GP: None},
         }
         kinds = {"datasets": "data set", "recipes": "recipe", "baselines": "baseline"}
         for setting, table in known.items():
@@ -150,6 +150,7 @@ class MultiOutputExperiment(Experiment):
             strong=Strong(**tiny, dim_lat=4, num_global=2),
             num_trees=5,
             gp=SparseGP(8, 5),
+            exact=ExactGP((1.0,), 30, 2, 2),
         )
         quick = cls(
             preset="quick",
@@ -160,6 +161,7 @@ class MultiOutputExperiment(Experiment):
             strong=Strong(members=3, metrics=3, rounds=2, epochs=20),
             num_trees=100,
             gp=SparseGP(64, 200),
+            exact=ExactGP((1.0,), 300, 20, 10),
         )
         return {"smoke": smoke, "quick": quick, "paper": cls(preset="paper", likelihoods=SUFFICE)}
 
@@ -198,8 +200,12 @@ class MultiOutputExperiment(Experiment):
             measured = measure_baseline(label.model, splits, self.num_trees, self.n_jobs)
         elif label.model == SPARSE_GP:
             measured = measure_gp(self.gp, splits)
+        elif label.model == EXACT_GP:
+            measured = measure_exact_gp(self.exact, splits)
         elif label.variant == "strong":
-            measured = train_and_measure_strong(self, self.strong, label, splits, seeds, place)
+            measured = train_and_measure_strong(
+                self, self.strong, label, splits, seeds, place, self.likelihoods
+            )
         else:
             measured = self.train_and_measure(label, splits, seeds, place)
         return UnitResult(label, tuple(seeds), *collect(full_name, measured))

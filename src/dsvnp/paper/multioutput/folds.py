@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dsvnp.intervals import midpoints
 from dsvnp.naming import lookup
 from dsvnp.paper.datasets.catalogue import DataTable, load_table
 from dsvnp.sources.base import Standardizer
@@ -23,6 +24,7 @@ from dsvnp.task import Task
 
 PUBLISHED = {"sarcos": 48933, "wq": 1060, "scm20d": 8966}  # rows
 JUDGED = {"test": False, "held-out": True}  # whether rows of the training half are judged on
+FEW_VALUES = 10  # outputs that take no more have probabilities of intervals in place of densities
 INNER = 0.2  # of the training half, where they are
 
 
@@ -66,6 +68,7 @@ class Split:
     std: Tensor  # standard deviation of each output in raw units, by which `y` was divided
     # largest less smallest value of each output over all rows that may be looked at, in raw units
     span: Tensor
+    edges: Tensor | None = None  # between the few values that outputs take, in unit variance, [E, dim_y]
 
     def task(self, targets: Rows) -> Task:
         """Predict rows from the training half's context."""
@@ -145,5 +148,9 @@ def make_split(table: DataTable, index: int, portions: RowPortions, device: torc
         torch.randperm(n, generator=generator)[:num_context].to(device) for n in (num_train, len(test))
     )
     span = y[seen].amax(0) - y[seen].amin(0)
-    scales = (each.float().to(device) for each in (scale_y.std, torch.where(span > 0, span, 1.0)))
-    return Split(rows(train), rows(kept), rows(test), context, test_context, *scales)
+    std, span = (each.float().to(device) for each in (scale_y.std, torch.where(span > 0, span, 1.0)))
+    # The values of a scale belong to its definition; no output of a test row is read off them.
+    values = y.unique()
+    few = scale_y.transform(values[:, None].expand(-1, y.shape[1])) if len(values) <= FEW_VALUES else None
+    edges = None if few is None else midpoints(few).float().to(device)
+    return Split(rows(train), rows(kept), rows(test), context, test_context, std, span, edges)

@@ -10,25 +10,35 @@ Parts ("split" of a row) and where the context comes from:
     train-posterior  the same on the rows that were learned from
 
 Units: "standard" divides each output by its standard deviation, "raw" by nothing, "minmax" by its range.
+
+"nll" is of all outputs of a row together, "nll-each" of each output by itself: D times the second less the first is
+what a model gains by the dependence of its D outputs. Where outputs take a few values (Water Quality), "nll-interval"
+and "nll-interval-each" take the place of both (`dsvnp.intervals`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from dsvnp.estimation import log_likelihood
+from dsvnp.intervals import point_interval_nll, point_interval_nll_each
 from dsvnp.likelihoods import FixedGaussian
-from dsvnp.metrics import nll, pit, pit_coverage
+from dsvnp.metrics import pit, pit_coverage, point_nll, point_nll_each
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.experiment import Drawn, Measurement
-from dsvnp.paper.measuring import FIXED, DrawCounts, Likelihoods, chunk_of, estimate_nll, seeded_predict
+from dsvnp.paper.measuring import FIXED, DrawCounts, Likelihoods, chunk_of, double_draws, seeded_predict
 from dsvnp.paper.multioutput.folds import Rows, Split
 from dsvnp.predictive import GaussianPredictive, Predictive
+from dsvnp.streaming import Per
 from dsvnp.task import Task
 
 LEVELS = tuple(round(0.1 * i, 1) for i in range(1, 10))
 Scores = dict[tuple[str, str, str], float]  # by metric, part and unit
+UNIT_OF_NLL = {"nll": "nats/point", "nll-each": "nats/output"}
+UNIT_OF_NLL |= {"nll-interval": "nats/point", "nll-interval-each": "nats/output"}
+AT_ONCE = 2**22  # rows times draws whose likelihoods are computed together
 SIGMA_FLOOR = 0.01  # in unit variance: an output that is the same in all held-out rows would make σ zero
 
 
@@ -52,8 +62,14 @@ def measure_net(
     parts["test-own"] = batches(split.test, num_points, num_context)
     predictions = ((part, task, predict_rows(net, task, draws)) for part, task in parts.items())
     measured = measure_parts(predictions, split)
-    if how.draws == "suffice":
-        measured = _with_draws_that_suffice(measured, net, parts, how)
+    if how.draws == "suffice" and split.edges is None:
+        measured = _with_own_likelihoods(measured, net, parts, how)
+    elif how.draws == "suffice":
+
+        def predict(rows: Rows, num_global: int) -> Predictive:
+            return predict_rows(net, split.task(rows), (num_global, 1))
+
+        measured = with_draws_that_suffice(measured, split, predict, (draws[0], 1), draws_latents(net), how)
     if isinstance(net.likelihood, FixedGaussian):  # whose log-likelihood is the squared error itself
         for part, task in (
             ("test-posterior", parts["test-own"]),
@@ -65,15 +81,53 @@ def measure_net(
     return measured
 
 
-def _with_draws_that_suffice(
+def _with_own_likelihoods(
     measured: SplitScores, net: NeuralProcess, parts: Mapping[str, Task], how: Likelihoods
 ) -> SplitScores:
-    """The scores with NLL from as many draws as it takes."""
+    """The scores with NLL from as many draws as a network's density takes."""
     scores, drawn = dict(measured.scores), {}
-    for name in [name for name in scores if name[0] == "nll"]:
-        found = estimate_nll(net, [parts[name[1]]], "P", how, [])
-        scores[name], drawn[name] = found.mean, found.drawn[0]
+    limits: Any = {"tolerance": how.tolerance, "max_draws": how.max_draws}
+    for name in [name for name in scores if name[0] in UNIT_OF_NLL]:
+        per: Per = "output" if name[0] == "nll-each" else "point"
+        found = log_likelihood(net, parts[name[1]], per, **limits)
+        scores[name], drawn[name] = -found.mean, Drawn(found.method, found.draws, found.still)
     return measured._replace(scores=scores, drawn=drawn)
+
+
+def with_draws_that_suffice(
+    measured: SplitScores,
+    split: Split,
+    predict: Callable[[Rows, int], Predictive],
+    first: tuple[int, int],
+    random: bool,
+    how: Likelihoods,
+) -> SplitScores:
+    """The test half's NLL from predictions whose draws, at first `first` of as many components, are doubled."""
+
+    def estimate(draws: int) -> dict[str, float]:
+        index = torch.arange(len(split.test.x), device=split.test.x.device)
+        parts = (split.test.take(some) for some in index.split(max(1, AT_ONCE // (draws * first[1]))))
+        found = [row_nlls(predict(rows, draws), split.task(rows), split.edges) for rows in parts]
+        return {name: float(torch.cat([each[name] for each in found]).mean()) for name in found[0]}
+
+    means, drawn = double_draws(estimate, *first, how) if random else ({}, Drawn("exact", 1, True))
+    names = [name for name in measured.scores if name[0] in UNIT_OF_NLL and name[1] == "test"]
+    scores = {name: means.get(name[0], measured.scores[name]) for name in names}
+    return measured._replace(scores=measured.scores | scores, drawn=dict.fromkeys(names, drawn))
+
+
+def draws_latents(net: NeuralProcess) -> bool:
+    """Whether predictions of a network are random."""
+    return bool(net.noise_shapes(1, 1, 1, 1, shared=True))
+
+
+def row_nlls(predictive: Predictive, task: Task, edges: Tensor | None) -> dict[str, Tensor]:
+    """NLL of each row by all its outputs together, [N], and of each output by itself, [N · dim_y]."""
+    if edges is None:
+        return {"nll": point_nll(predictive, task), "nll-each": point_nll_each(predictive, task)}
+    assert isinstance(predictive, GaussianPredictive)
+    joint = point_interval_nll(predictive, task, edges)
+    return {"nll-interval": joint, "nll-interval-each": point_interval_nll_each(predictive, task, edges)}
 
 
 def measure_parts(predictions: Iterable[tuple[str, Task, Predictive]], split: Split) -> SplitScores:
@@ -86,7 +140,8 @@ def measure_parts(predictions: Iterable[tuple[str, Task, Predictive]], split: Sp
         scores |= {("mse", part, unit): float((errors * by.square()).mean()) for unit, by in units.items()}
         if part in ("test", "test-context"):
             inside = pit_coverage(pit(predictive, task), LEVELS).tolist()
-            scores["nll", part, "nats/point"] = float(nll(predictive, task))
+            nlls = row_nlls(predictive, task, split.edges)
+            scores |= {(name, part, UNIT_OF_NLL[name]): float(each.mean()) for name, each in nlls.items()}
             scores["coverage-90", part, "share"] = inside[-1]
             if part == "test":
                 coverage, by_output = inside, errors.tolist()

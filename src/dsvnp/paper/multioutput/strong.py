@@ -20,8 +20,15 @@ from dsvnp.metrics import pit, pit_coverage
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.paper.experiment import Experiment, Workplace
 from dsvnp.paper.label import Label
+from dsvnp.paper.measuring import FIXED, Likelihoods
 from dsvnp.paper.multioutput.folds import Rows, Split
-from dsvnp.paper.multioutput.measures import SplitScores, measure_parts, predict_rows
+from dsvnp.paper.multioutput.measures import (
+    SplitScores,
+    draws_latents,
+    measure_parts,
+    predict_rows,
+    with_draws_that_suffice,
+)
 from dsvnp.paper.multioutput.search import Contexts, ContextSearch, choose_contexts
 from dsvnp.paper.recipe import Recipe
 from dsvnp.predictive import GaussianPredictive
@@ -172,6 +179,7 @@ def train_and_measure_strong(
     splits: Sequence[Split],
     seeds: Sequence[int],
     place: Workplace,
+    how: Likelihoods = FIXED,
 ) -> list[SplitScores]:
     """Train the ensembles of all splits as one fleet, then measure each."""
     teams = [make_members(split, strong, seed) for split, seed in zip(splits, seeds, strict=True)]
@@ -195,7 +203,7 @@ def train_and_measure_strong(
     fleet = experiment.train_replicas(label, make, sources, replicas, settings, place, validation)
     nets = iter([fleet.replica(row, best=True) for row in range(len(everyone))])
     return [
-        measure_ensemble([(next(nets), member) for member in team], split, strong)
+        measure_ensemble([(next(nets), member) for member in team], split, strong, how)
         for team, split in zip(teams, splits, strict=True)
     ]
 
@@ -218,15 +226,17 @@ def fit_damping(ensemble: Team, num_global: int) -> Tensor:
     return (torch.stack(products).sum(0) / torch.stack(squares).sum(0).clamp(min=1e-12)).clamp(0, 1)
 
 
-def measure_ensemble(ensemble: Team, split: Split, strong: Strong) -> SplitScores:
+def measure_ensemble(ensemble: Team, split: Split, strong: Strong, how: Likelihoods = FIXED) -> SplitScores:
     """Damp and stretch to what held-out rows say, and measure."""
     learned = as_seen(split.train, strong.flatten)
     damping = fit_damping(ensemble, strong.num_global)
 
-    def mixture(targets: Rows, itself: bool = True) -> GaussianPredictive:
+    def mixture(
+        targets: Rows, itself: bool = True, num_global: int = strong.num_global
+    ) -> GaussianPredictive:
         asked = as_seen(targets, strong.flatten)
         made = [
-            member.predict(net, member.among(learned, asked, itself), strong.num_global, damping)
+            member.predict(net, member.among(learned, asked, itself), num_global, damping)
             for net, member in ensemble
         ]
         return GaussianPredictive(torch.cat([p.loc for p in made]), torch.cat([p.scale for p in made]))
@@ -236,7 +246,15 @@ def measure_ensemble(ensemble: Team, split: Split, strong: Strong) -> SplitScore
         (part, split.task(rows), stretched(mixture(rows, part != "train"), factor))
         for part, rows in (("test", split.test), ("train", split.train))
     )
-    return measure_parts(predictions, split)
+    measured = measure_parts(predictions, split)
+    if how.draws == "fixed":
+        return measured
+
+    def predict(rows: Rows, num_global: int) -> GaussianPredictive:
+        return stretched(mixture(rows, num_global=num_global), factor)
+
+    first = strong.num_global, sum(len(member.metrics) for _, member in ensemble)
+    return with_draws_that_suffice(measured, split, predict, first, draws_latents(ensemble[0][0]), how)
 
 
 def fit_stretch(predictive: GaussianPredictive, task: Task) -> float:

@@ -21,6 +21,7 @@ class About(NamedTuple):
     title: str  # its name for a reader
     paper: str = ""  # where the paper has it
     question: str = ""  # what it asks
+    trials: str = ""  # how many settings were tried for each model, and where; "" where none were
     differs: tuple[str, ...] = ()  # what differs from the paper or settles what it leaves open, and why
     figures: Mapping[str, str] = {}  # what each figure shows, by the name of its file or a pattern of names
     table_per: str = "dataset"  # one table for each "dataset", with splits as columns, or for each "split"

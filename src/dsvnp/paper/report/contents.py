@@ -16,6 +16,7 @@ TITLE = "Doubly stochastic neural processes: results"
 LEDE = (
     "What this library measured, and what Wang & van Hoof (ICML 2020) print. Ours are means ± standard deviations "
     "over seeds; in brackets stands the paper's own spread. J counts all points of a task, P those outside the context."
+    " Bold is better than all others of its column by more than two standard errors, paired over seeds."
     " A band that no legend names runs from the lowest seed to the highest."
 )
 

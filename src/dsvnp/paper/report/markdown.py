@@ -29,6 +29,8 @@ def markdown_run(section: Section, report: Report) -> str:
     parts = [f"## {plain(section.title)}", plain(", ".join(section.facts)) + "."]
     if words.question:
         parts.append(f"{words.question} {words.paper + '.' if words.paper else ''}".strip())
+    if words.trials:
+        parts.append(f"Trials of settings: {words.trials}")
     parts += map(markdown_table, section.tables)
     for path, shown in section.figures:
         link = quote(path.relative_to(report.folder).as_posix())
@@ -46,7 +48,7 @@ def markdown_run(section: Section, report: Report) -> str:
 
 
 def markdown_table(table: Table, heading: bool = True) -> str:
-    """A table; the best of a column is bold, the text below a figure follows after a break."""
+    """A table; what is clearly the best of a column is bold, the text below a figure follows after a break."""
     lines = [f"**{table.title}.** {table.caption}", ""] if heading else []
     lines.append("| " + " | ".join(map(plain, table.columns)) + " |")
     lines.append("|" + " --- |" * len(table.columns))

@@ -1,7 +1,8 @@
 """Numbers for a reader: as many digits as their spread supports, and which of two is better, in words."""
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MINUS = "−"
@@ -51,6 +52,28 @@ def distance(value: float, goal: str | float) -> float:
     if isinstance(goal, str):
         return value if goal == "lower" else -value
     return abs(value - goal)
+
+
+def clear_best(rows: Sequence[Mapping[str, Any]], goal: str | float | None) -> Mapping[str, Any] | None:
+    """The row that is better than every other by more than two standard errors, paired over seeds; None if none is."""
+    known = [row for row in rows if row["mean"] is not None]
+    if goal is None or len(known) < 2:
+        return None
+    best = min(known, key=lambda row: distance(row["mean"], goal))
+    clear = all(clearly_better(best, other, goal) for other in known if other is not best)
+    return best if clear else None
+
+
+def clearly_better(row: Mapping[str, Any], other: Mapping[str, Any], goal: str | float) -> bool:
+    """Whether a row is better than another by more than two standard errors; without pairs it cannot be shown."""
+    if len(row["seeds"]) != len(other["seeds"]) or len(row["seeds"]) < 2:
+        return False
+    pairs = zip(row["seeds"], other["seeds"], strict=True)
+    gains = [distance(its, goal) - distance(mine, goal) for mine, its in pairs]
+    error = statistics.stdev(gains) / math.sqrt(len(gains))
+    # The files keep six digits: a smaller difference is rounding.
+    least = 1e-6 * max(abs(row["mean"]), abs(other["mean"]))
+    return statistics.fmean(gains) > max(2 * error, least)
 
 
 def verdict(row: Mapping[str, Any], goal: str | float | None) -> str:

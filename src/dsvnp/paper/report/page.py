@@ -58,6 +58,8 @@ def html_run(section: Section) -> str:
     if words.question:
         where = f" <span class=where>{escape(words.paper)}.</span>" if words.paper else ""
         parts.append(f"<p>{escape(words.question)}{where}</p>")
+    if words.trials:
+        parts.append(f"<p>Trials of settings: {escape(words.trials)}</p>")
     parts += map(html_table, section.tables)
     parts.append('<div class="figures">')
     parts += [html_figure(path, shown) for path, shown in section.figures]

@@ -7,7 +7,7 @@ from typing import Any
 
 from dsvnp.paper.label import Label
 from dsvnp.paper.report.about import about, is_headline
-from dsvnp.paper.report.numbers import distance, mean_and_spread, needs_median, number, printed, verdict
+from dsvnp.paper.report.numbers import clear_best, mean_and_spread, needs_median, number, printed, verdict
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.words import goal_of, metric_text, split_text, unit_text
 from dsvnp.paper.rows import grouped
@@ -24,7 +24,7 @@ class Cell:
     # what stands below it: the paper's figure, the median, the number of seeds where it differs
     notes: tuple[str, ...] = ()
     verdict: str = ""  # ours against the paper's: "better", "level", "worse", or nothing
-    best: bool = False  # whether it is the best of its column
+    best: bool = False  # whether it is clearly the best of its column, see `clear_best`
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
     seeds = max(len(row["seeds"]) for row in rows)
     cells = {(row["model"], row[across]): _cell(row, run, seeds) for row in rows}
     for column in columns:
-        best = _best([row for row in rows if row[across] == column], run)
-        if best is not None:
-            cells[best, column] = replace(cells[best, column], best=True)
+        mine = [row for row in rows if row[across] == column]
+        if (best := clear_best(mine, goal_of(mine[0], run))) is not None:
+            cells[best["model"], column] = replace(cells[best["model"], column], best=True)
     if across == "quantity":
         first = {row[across]: row for row in reversed(rows)}
         headers = [_quantity_text(first[column], run) for column in columns]
@@ -171,22 +171,24 @@ def _verdict(row: Row, run: Run) -> str:
     return "" if run.preset == "smoke" else verdict(row, goal_of(row, run))
 
 
-def _best(rows: Sequence[Row], run: Run) -> str | None:
-    """The model with the best mean, where there are several and it is known which values are good."""
-    goal = goal_of(rows[0], run)
-    known = [row for row in rows if row["mean"] is not None]
-    if goal is None or len(known) < 2:
-        return None
-    return str(min(known, key=lambda row: distance(row["mean"], goal))["model"])
-
-
 def draws_text(rows: Sequence[Row], run: Run) -> str:
     """A sentence on the draws of latents behind a table's likelihoods; empty where there are none."""
     likelihoods = [row for row in rows if row["metric"].startswith("nll")]
-    if any("draws" in row for row in likelihoods):
-        return (
-            " Draws of latents were doubled until NLL was still; a cell without a number of draws is exact."
+    counted, fixed = [row for row in likelihoods if "draws" in row], fixed_draws(run)
+    if counted:
+        rest = (
+            "exact" if len(counted) == len(likelihoods) else f"exact, or from {fixed} where latents are drawn"
         )
+        return (
+            f" Draws of latents were doubled until NLL was still; a cell without a number of draws is {rest}."
+        )
+    if not likelihoods or not fixed:
+        return ""
+    return f" NLL is from {fixed}, which may be too few where latents are active."
+
+
+def fixed_draws(run: Run) -> str:
+    """The draws behind likelihoods whose rows do not count them, in words; nothing where that is not known."""
     known = about(run).draws
     for name in re.findall(r"\{([\w.]+)\}", known):
         number: Any = run.config
@@ -195,9 +197,7 @@ def draws_text(rows: Sequence[Row], run: Run) -> str:
         if number is None:  # settings of another version
             return ""
         known = known.replace(f"{{{name}}}", str(number))
-    if not likelihoods or not known:
-        return ""
-    return f" NLL is from {known}, which may be too few where latents are active."
+    return known
 
 
 def _draws_notes(row: Row) -> list[str]:
