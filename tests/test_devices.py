@@ -1,5 +1,9 @@
 """Devices that a user may name, and those that are not there."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -46,3 +50,20 @@ def test_one_thread_is_for_as_long_as_it_is_asked_for():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+FORKED = """
+import os, torch, dsvnp.devices
+torch.set_num_threads(2)
+torch.rand(4_000_000).exp()
+child = os.fork()
+if not child:
+    torch.rand(4_000_000).exp()
+    os._exit(7)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_process_that_was_forked_computes():
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "2"}
+    assert subprocess.run([sys.executable, "-c", FORKED], env=environment, timeout=120).returncode == 7

@@ -27,6 +27,7 @@ LAYERS = [
         "autoregression",
         "files",
         "locks",
+        "schema",
     },
     APART,
     {"intervals", "streaming", "estimation"},

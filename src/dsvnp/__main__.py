@@ -2,4 +2,5 @@
 
 from dsvnp.cli import main
 
-main()
+if __name__ == "__main__":  # a worker of Dask imports this file as well
+    main()

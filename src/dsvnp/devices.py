@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,11 @@ import torch
 
 _lock = threading.Lock()
 _one_thread = {"inside": 0, "before": 0}  # how many are inside, and threads before the first of them
+
+
+# The threads of torch do not live on in a process that was forked, and whoever waits for them waits for ever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def pick_device(name: str) -> torch.device:

@@ -7,11 +7,14 @@ whoever writes them: a file or a link that already has such a name is not touche
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import secrets
 import shutil
 from pathlib import Path
+from typing import Any
 
 OPERATIONS = ("make_folder", "create", "write", "flush", "rename", "remove")
 LEFTOVER = re.compile(r"\.(writing|removing)-.+")
@@ -107,3 +110,19 @@ def write_new(path: Path, data: bytes) -> None:
     finally:
         os.close(descriptor)
     flush(path)
+
+
+# --- checksums ---
+
+
+def digest(content: Path | bytes) -> str:
+    """Checksum (SHA-256) of a file, or of what it would hold."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    with content.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of_record(record: dict[str, Any]) -> str:
+    """Checksum of a record, however its JSON is laid out."""
+    return digest(json.dumps(record, sort_keys=True).encode())

@@ -1,12 +1,14 @@
-"""Names that users type: look one up, or suggest the nearest known name."""
+"""Names that users type or files hold: look one up, suggest the nearest known one, show one without its effects."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
 T = TypeVar("T")
+
+LISTED, SEARCHED = 100, 2000  # names that a message lists, and those that one is compared with
 
 
 def lookup(name: str, table: Mapping[str, T], kind: str) -> T:
@@ -19,6 +21,20 @@ def lookup(name: str, table: Mapping[str, T], kind: str) -> T:
 def unknown(name: str, known: Iterable[str], kind: str) -> str:
     """Word the error for a `name` that is not a known `kind`: the nearest known name, and all of them."""
     known = list(known)
-    near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    near = get_close_matches(name.lower(), known[:SEARCHED], n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"unknown {kind} {name!r}.{hint} Known: {', '.join(known)}."
+    return f"unknown {kind} {name!r}.{hint} Known: {some(known)}."
+
+
+def some(names: Sequence[str]) -> str:
+    """Names in a line, the first of them where there are very many."""
+    more = f", … ({len(names)} in all)" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more
+
+
+def shown(text: object) -> str:
+    """Text for a terminal: signs that would move the cursor, colour it or turn the direction around are spelt out."""
+    return "".join(
+        sign if sign.isprintable() or sign == "\n" else sign.encode("unicode_escape").decode()
+        for sign in str(text)
+    )

@@ -10,6 +10,7 @@ bound and of weights: sums and counts give the right mean over a masked batch, h
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -199,6 +200,8 @@ class Objective:
         for name in ("beta_local", "beta_global"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not 0 <= self.multiplier_rate < math.inf:
+            raise ValueError(f"multiplier_rate must be finite and not negative, got {self.multiplier_rate}")
         for name in ("epsilon_local", "epsilon_global"):
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}; leave it out for no constraint")

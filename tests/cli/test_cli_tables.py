@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import polars as pl
+import polars.testing
 import pytest
 
 from dsvnp import NPRegressor
@@ -521,3 +522,87 @@ def test_all_mistakes_of_a_table_are_listed_at_once(run, tmp_path):
     assert code == 2
     for name in ("id", "when", "big"):
         assert f"column {name!r}" in err
+
+
+# --- names are texts, and nothing else ---
+
+
+def test_names_are_neither_mathematics_nor_markup_nor_escapes_nor_formulas(run, tmp_path):
+    given = columns()
+    names = ["price_$", "rate [/h]", "length [cm]", "=1+1", "\x1b[31mred"]
+    cells = {"a": given["a"], "b": given["b"]} | {name: given["flow"] + i for i, name in enumerate(names)}
+    table = write(tmp_path / "[bold] t$.csv", cells)
+    model, out = tmp_path / "m [red] $x", tmp_path / "o [/].csv"
+    code, said, err = fit(run, table, model, "--target", ",".join(names), "--inputs", "a,b", "--model", "cnp")
+    assert code == 0, err
+    assert (model / "calibration.png").read_bytes()[:8] == PNG
+    for name in ("price_$", "rate [/h]", "length [cm]", "=1+1", "\\x1b[31mred", "[bold] t$.csv"):
+        assert name in said, name
+    assert "m[red]$x" in "".join(said.split())
+    assert "\x1b[31mred" not in said + err
+    code, said, err = run("predict", model, table, "--out", out)
+    assert code == 0, err
+    assert "o[/].csv" in "".join(said.split())
+    with out.open() as file:
+        header = next(csv.reader(file))
+    assert {"price_$", "rate [/h]", "'=1+1", "'=1+1_std"} <= set(header)
+    code, said, err = run("evaluate", model, table, "--plot", tmp_path / "$.png")
+    assert code == 0, err
+    assert "length [cm]" in said
+    code, _, err = run("predict", tmp_path / "\x1b[2J", table, "--out", out)
+    assert code == 2
+    assert "\x1b" not in err
+
+
+def test_a_model_is_kept_though_its_plot_cannot_be_drawn(run, tmp_path, monkeypatch):
+    def fail(*args):
+        raise ValueError("no ink")
+
+    monkeypatch.setattr("dsvnp.tabular.summary.calibration_plot", fail)
+    code, _, err = fit(run, write(tmp_path / "t.csv", columns()), tmp_path / "model", "--target", "flow")
+    assert (code, "no ink" in err) == (2, True)
+    assert NPRegressor.load(tmp_path / "model").target_names_ == ("flow",)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_file_is_predicted_part_by_part_as_in_one(run, tmp_path, monkeypatch, ending):
+    cells = columns(rows=50)
+    cells["town"][1:12] = ""
+    cells["b"] = [*[""] * 10, *cells["b"][10:].tolist()]
+    table = write(tmp_path / "t.csv", cells)
+    assert fit(run, table, tmp_path / "m", "--target", "town", "--inputs", "a,b,flow")[0] == 0
+    whole, parts = tmp_path / f"whole.{ending}", tmp_path / f"parts.{ending}"
+    cells["town_before"] = cells.pop("town")
+    table = write(tmp_path / "t.csv", cells)
+    words = ["--keep", "flow,town_before", "--drop-missing"]
+    if ending == "parquet":
+        frame = pl.read_csv(table, null_values="")
+        frame.write_parquet(table := tmp_path / "t.parquet")
+    assert run("predict", tmp_path / "m", table, "--out", whole, *words)[0] == 0
+    monkeypatch.setattr("dsvnp.cli.table_rows.PART", 7)
+    code, said, err = run("predict", tmp_path / "m", table, "--out", parts, *words)
+    assert code == 0, err
+    assert "50 rows, 10 left out" in said
+    if ending == "csv":
+        assert parts.read_text() == whole.read_text()
+    else:
+        polars.testing.assert_frame_equal(pl.read_parquet(parts), pl.read_parquet(whole))
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_later_part_that_is_refused_leaves_the_file_of_before(run, tmp_path, monkeypatch):
+    table = write(tmp_path / "t.csv", columns(rows=30))
+    assert fit(run, table, tmp_path / "m", "--target", "flow")[0] == 0
+    out = tmp_path / "o.csv"
+    out.write_text("before")
+    (tmp_path / ".writing-o.csv-0123abcd").write_text("of a process that was killed")
+    (tmp_path / ".writing-no.csv-0123abcd").write_text("of another file")
+    broken = write(tmp_path / "t.csv", changed("a", 28, "tall"))
+    monkeypatch.setattr("dsvnp.cli.table_rows.PART", 7)
+    code, _, err = run("predict", tmp_path / "m", broken, "--out", out)
+    assert code == 2
+    assert "'a' held numbers in training but holds" in err or "line 30, column 'a'" in err
+    assert out.read_text() == "before"
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == [
+        ".writing-no.csv-0123abcd"
+    ]

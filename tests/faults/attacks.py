@@ -11,17 +11,24 @@ import random
 import resource
 import shutil
 import signal
+import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 
+from dsvnp import NPRegressor
 from dsvnp.models import Architecture, make_model
 from dsvnp.paper.report.page import write_report
 from dsvnp.paper.runner import run
 from dsvnp.sources.curves import Curves
+from dsvnp.tabular.base import BaseNP
+from dsvnp.tabular.saving import RECORD, TENSORS, content_of
+from dsvnp.tabular.table_writing import TableWriter
 from dsvnp.training import CheckpointError, Fleet, Reporter, Settings, train
 from dsvnp.training import checkpoint as checkpoints
 from tests.faults.counting import Counting, contents, place
@@ -29,6 +36,8 @@ from tests.faults.injection import count, fault, in_child
 
 Attack = Callable[[Path, random.Random], str]
 NUM_STEPS = 6
+NUM_ROWS = 50  # of each part of predictions
+PREDICTIONS = "predictions.csv"
 
 
 # --- what is attacked ---
@@ -49,7 +58,26 @@ def training(folder: Path) -> None:
     train(fleet, folder / "checkpoints", reporter=reporter)
 
 
-WORK = {"reproduce": reproduce, "training": training}
+@cache
+def fitted(seed: int) -> NPRegressor:
+    """A small estimator, which is soon made."""
+    x = np.linspace(0, 1, 20)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is no good
+        made = NPRegressor("cnp", n_replicas=1, max_steps=2, width=4, random_state=seed, device="cpu")
+        return made.fit(x, np.sin(x[:, 0]))
+
+
+def saving(folder: Path) -> None:
+    """A model, another one in its place, and predictions in several parts."""
+    for seed in (0, 1):
+        fitted(seed).save(folder / "model")
+    with TableWriter(folder / PREDICTIONS, ["a"]) as writer:
+        for part in range(3):
+            writer.add([np.arange(NUM_ROWS) + part])
+
+
+WORK = {"reproduce": reproduce, "training": training, "saving": saving}
 
 
 def left(folder: Path) -> dict[str, bytes]:
@@ -119,6 +147,16 @@ def _unreadable(folder: Path) -> str:
             checkpoints.load(path)
         except CheckpointError as error:
             return str(error)
+    if (folder / "model" / RECORD).is_file():
+        try:
+            BaseNP.load(folder / "model")
+        except ValueError as error:
+            return str(error)
+    elif any((folder / "model").glob("[!.]*")):
+        return "there is a part of a model"
+    table = folder / PREDICTIONS
+    if table.is_file() and len(table.read_bytes().split()) != 3 * NUM_ROWS + 1:
+        return f"{PREDICTIONS} is half written"
     return ""
 
 
@@ -171,6 +209,46 @@ def damaged_checkpoint(folder: Path, chance: random.Random) -> str:
     return "" if same and json.loads(damaged) == json.loads(data) else f"a damaged {file.name} was taken"
 
 
+def damaged_model(folder: Path, chance: random.Random) -> str:
+    """A flip or a truncation of a saved model: refused by name, or of no effect at all."""
+    path = folder / "damaged-model"
+    if not path.is_dir():
+        fitted(0).save(path)
+    file = path / chance.choice([RECORD, TENSORS])
+    data = file.read_bytes()
+    file.write_bytes(damaged := damage(data, chance))
+    try:
+        BaseNP.load(path)
+    except ValueError as error:
+        return "" if file.name in str(error) and "\n" not in str(error) else f"not named: {error}"
+    except BaseException as error:
+        return f"{type(error).__name__} at a damaged {file.name}: {error}"
+    finally:
+        file.write_bytes(data)
+    same = file.name == RECORD and json.loads(damaged) == json.loads(data)  # white space carries nothing
+    return "" if same else f"a damaged {file.name} was taken"
+
+
+def fits_in_threads(folder: Path, chance: random.Random) -> str:
+    """Eight fits in eight threads: each as it is by itself, and torch as it was before."""
+    seeds = [chance.randrange(4) for _ in range(8)]
+    alone = [content_of(fitted(seed)) for seed in seeds]
+    before = (
+        torch.default_generator.get_state(),
+        torch.get_float32_matmul_precision(),
+        torch.get_num_threads(),
+    )
+    with ThreadPoolExecutor(8) as pool:
+        found = [content_of(made) for made in pool.map(fitted.__wrapped__, seeds)]
+    after = torch.default_generator.get_state(), torch.get_float32_matmul_precision(), torch.get_num_threads()
+    if not torch.equal(before[0], after[0]) or before[1:] != after[1:]:
+        return "the state of torch has changed"
+    for left_, right in zip(alone, found, strict=True):
+        if any(not torch.equal(value, right.tensors[name]) for name, value in left_.tensors.items()):
+            return "a fit in a thread differs from the one by itself"
+    return ""
+
+
 def damaged_record(folder: Path, chance: random.Random) -> str:
     """A flip or a truncation of results.json or units.json: a report, or one line."""
     whole = folder / "records"
@@ -197,5 +275,7 @@ ATTACKS: dict[str, Attack] = {
     "file operations": file_operation,
     "small disks": small_disk,
     "damaged checkpoints": damaged_checkpoint,
+    "damaged models": damaged_model,
+    "fits in threads": fits_in_threads,
     "damaged records": damaged_record,
 }

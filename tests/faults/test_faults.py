@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from dsvnp import files
-from tests.faults import attacks
+from tests.faults import attacks, readers
 from tests.faults.injection import count, fault
 
 
@@ -30,6 +30,12 @@ def test_faults_at_some_file_operations_leave_what_an_undisturbed_run_leaves(tmp
     assert {f"{kind} in {work}" for kind in ("kill", "full", "signal") for work in attacks.WORK} <= made[
         "attacks"
     ].keys()
+
+
+def test_some_of_a_million_mutated_inputs_are_read_or_refused(tmp_path):
+    kinds = readers.formats(tmp_path)
+    fallen = {n: readers.attack(kinds[n % len(kinds)], n, 1, tmp_path) for n in range(25 * len(kinds))}
+    assert [wrong for wrong in fallen.items() if wrong[1] and not wrong[1].endswith(" s")] == []
 
 
 @pytest.mark.parametrize("attack", [attacks.damaged_checkpoint, attacks.damaged_record])
@@ -58,7 +64,7 @@ def test_a_full_disk_is_full(tmp_path, number):
 
 
 def test_a_flip_that_is_taken_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(attacks.checkpoints, "_sha256", lambda path: "")
-    monkeypatch.setattr(attacks.checkpoints, "_sha256_of", lambda record: "")
+    monkeypatch.setattr(files, "digest", lambda path: "")
+    monkeypatch.setattr(files, "digest_of_record", lambda record: "")
     chance = random.Random(0)
     assert any(attacks.damaged_checkpoint(tmp_path, chance) for _ in range(20))

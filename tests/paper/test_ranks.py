@@ -4,9 +4,11 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
+from dsvnp.cli import app
 from tests.faults.counting import contents
 
 pytestmark = pytest.mark.xdist_group("processes")
@@ -14,29 +16,67 @@ WORDS = ["reproduce", "toy", "--preset", "smoke", "--models", "dsvnp", "--device
 WORDS += ["--set", "num_steps=4", "--set", "gp_steps=2", "--set", "num_global=2", "--set", "decoder=[8]"]
 
 
-def start(out, **ranks: str) -> subprocess.Popen:
+def start(words, **ranks: str) -> subprocess.Popen:
     path = os.pathsep.join(filter(None, sys.path))
     environment = (
         os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | ranks
     )
-    words = [sys.executable, "-m", "dsvnp", *WORDS, "--out", str(out)]
+    words = [sys.executable, "-m", "dsvnp", *words]
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_two_processes_leave_what_one_leaves(tmp_path):
+def two(*words) -> list[subprocess.Popen]:
+    """The two processes that `torchrun --nproc-per-node 2` would start."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    processes = [start(tmp_path / "two", **meeting, RANK=str(i), LOCAL_RANK=str(i)) for i in range(2)]
+    return [start(words, **meeting, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(2)]
+
+
+def one(*words) -> None:
+    app(list(words), standalone_mode=False)
+
+
+def test_two_processes_leave_what_one_leaves(tmp_path):
+    processes = two(*WORDS, "--out", str(tmp_path / "two"))
     said = [process.communicate(timeout=240) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     assert "Results are in" in said[0][0]
     assert said[1][0] == ""
-    one = start(tmp_path / "one")
-    assert one.wait(240) == 0, one.communicate()
-    one.communicate()
+    one(*WORDS, "--out", str(tmp_path / "one"))
     left, right = contents(tmp_path / "two"), contents(tmp_path / "one")
     assert left.keys() == right.keys()
+    for name in ("results.json", "functions.svg", "units.json"):
+        assert left[name] == right[name], name
+
+
+def test_where_one_of_two_is_killed_the_other_stops_in_a_line_and_one_alone_resumes(tmp_path):
+    words = [
+        *WORDS,
+        "--seeds",
+        "3",
+        "--set",
+        "num_steps=120",
+        "--out",
+    ]  # a share of one replica, another of two
+    out = tmp_path / "out"
+    processes = two(*words, str(out))
+    end = time.monotonic() + 240
+    while not any(out.glob("checkpoints/*/step-*")):
+        assert all(process.poll() is None for process in processes), processes[0].communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    processes[1].kill()
+    said = [process.communicate(timeout=240) for process in processes]
+    assert processes[0].returncode == 2, said
+    lines = said[0][1].strip().splitlines()
+    assert [line for line in lines if line.startswith("dsvnp: another process of this run ended")] == lines[
+        -1:
+    ]
+    assert "Traceback" not in said[0][1]
+    one(*words, str(out))
+    one(*words, str(tmp_path / "undisturbed"))
+    left, right = contents(out), contents(tmp_path / "undisturbed")
     for name in ("results.json", "functions.svg", "units.json"):
         assert left[name] == right[name], name

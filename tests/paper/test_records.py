@@ -10,9 +10,10 @@ from made_runs import row, write_run
 from dsvnp.paper.experiment import UnitResult
 from dsvnp.paper.gather import gather
 from dsvnp.paper.label import Label
-from dsvnp.paper.records import LARGEST, RESULTS, UNITS, check_name, read_record, wrong
+from dsvnp.paper.records import RESULTS, UNITS, check_name, read_record
 from dsvnp.paper.report.page import write_report
 from dsvnp.paper.runner import run
+from dsvnp.schema import LARGEST, wrong
 from tests.faults.counting import Counting, place
 
 HOSTILE = [

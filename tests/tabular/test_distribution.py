@@ -10,6 +10,7 @@ from scipy.stats import entropy, norm
 from dsvnp import NPRegressor
 from dsvnp.models import Architecture, make_model
 from dsvnp.predictive import LowRankPredictive
+from dsvnp.tabular import ensemble
 from dsvnp.tabular.ensemble import Ensemble, Replica
 
 
@@ -113,3 +114,16 @@ def test_weights_and_dependence_of_outputs_reach_the_user():
     inside = (factor @ factor.mT + torch.diag_embed(noise.square())).mean(0)
     expected = inside + torch.cov(loc.T, correction=0)
     np.testing.assert_allclose(cov, expected.numpy(), rtol=0.2, atol=0.05 * float(expected.max()))
+
+
+def test_rows_are_answered_some_at_a_time(monkeypatch):
+    fitted, x = regressor(2), torch.from_numpy(table(rows=30)[0])
+    asked = fitted.ensemble_.draws(4, 0)
+    whole = fitted.ensemble_.predict(fitted.context_, x, asked)
+    monkeypatch.setattr(ensemble, "ROWS", 7)
+    sizes = []
+    ask = fitted.ensemble_.condition(fitted.context_, asked)
+    found = ensemble.answered(lambda rows: sizes.append(len(rows)) or ask(rows), x)
+    assert sizes == [7, 7, 7, 7, 2]
+    torch.testing.assert_close(found.mean, whole.mean)
+    torch.testing.assert_close(found.scale, whole.scale)

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from fitted import QUICK, classifier, labels, regressor, sines, table
-from safetensors.torch import load_file, save_file
 
 from dsvnp import NPClassifier, NPRegressor
 from dsvnp.tabular.saving import VERSION
@@ -105,11 +104,6 @@ def test_what_cannot_be_used_is_refused_with_a_reason(tmp_path):
     with pytest.raises(ValueError, match="is damaged"):
         NPRegressor.load(path)
     (path / "estimator.json").write_text(json.dumps(record))
-    tensors = load_file(path / "tensors.safetensors")
-    tensors.pop("replica.0.inputs.centre")
-    save_file(tensors, path / "tensors.safetensors")
-    with pytest.raises(ValueError, match="is damaged"):
-        NPRegressor.load(path)
     (path / "tensors.safetensors").write_bytes(b"no")
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match=r"tensors.safetensors cannot be read: .* checksum"):
         NPRegressor.load(path)

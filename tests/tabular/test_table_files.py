@@ -1,13 +1,19 @@
 """Tables as people's programs write them: what is read, and what is refused."""
 
+import random
+import time
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from dsvnp.naming import unknown
+from dsvnp.tabular import table_files
 from dsvnp.tabular.columns import Columns
-from dsvnp.tabular.table_files import check_texts, read_table, write_table
+from dsvnp.tabular.table_files import check_texts, parts_of_table, read_table
+from dsvnp.tabular.table_writing import write_table
+from tests.faults.attacks import damage
 
 
 def read(tmp_path, text, **options):
@@ -152,3 +158,41 @@ def test_predictions_have_six_digits_and_may_go_to_the_standard_output(tmp_path,
     for path in (tmp_path / "o.csv", Path("-")):
         write_table(path, ["a", "b"], [np.array([1 / 3, 2e9 / 3]), np.array(["x", None], dtype=object)])
     assert (tmp_path / "o.csv").read_text() == capsys.readouterr().out == "a,b\n0.333333,x\n6.66667e+08,\n"
+
+
+def test_a_hundred_thousand_columns_are_found_by_name_in_seconds():
+    names = tuple(f"c{i}" for i in range(100_000))
+    start = time.process_time()
+    table_files._check_header(Path("t.csv"), names)
+    table = Columns(names, (np.zeros(1),) * len(names))
+    assert table.select(names[1:]).columns == names[1:]
+    assert len(unknown("c", names, "column")) < 2000
+    assert time.process_time() - start < 5
+
+
+def test_decimal_commas_and_days_show_in_the_first_part_and_hold_for_all(tmp_path):
+    path = tmp_path / "t.csv"
+    lines = ["x;day;n", "0,25;25/1/2024;1", "1,5;2/3/2024;2", "1,500;3/4/2024;3", "7,125;5/6/2024;4"]
+    path.write_text("\n".join(lines) + "\n")
+    parts = list(parts_of_table(path, (), 2))
+    assert [part["x"].tolist() for part in parts] == [[0.25, 1.5], [1.5, 7.125]]
+    assert parts[1]["day"].astype(str).tolist() == ["2024-04-03T00:00:00", "2024-06-05T00:00:00"]
+    assert [part.place(1) for part in parts] == ["line 3", "line 5"]
+    path.write_text("\n".join([*lines, "1.5;1/2/2024;4"]) + "\n")
+    with pytest.raises(ValueError, match=r"t\.csv line 6 and below: decimal points, where rows above"):
+        list(parts_of_table(path, (), 2))
+
+
+def test_damaged_parquet_is_refused_by_name_or_read(tmp_path):
+    path, chance = tmp_path / "t.parquet", random.Random(0)
+    pl.DataFrame({"a": np.arange(50.0), "t": ["x", "y"] * 25}).write_parquet(path)
+    whole = path.read_bytes()
+    refusals = []
+    for _ in range(60):
+        path.write_bytes(damage(whole, chance))
+        try:
+            read_table(path)
+        except ValueError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 20
+    assert all(str(path) in reason for reason in refusals)

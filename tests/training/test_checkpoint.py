@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from small_fleet import bits, same
 
+from dsvnp import files
 from dsvnp.training import checkpoint as checkpoints
 from dsvnp.training.checkpoint import Checkpoint, CheckpointError, list_checkpoints, load, load_latest, save
 
@@ -46,7 +47,7 @@ def edit_json(path: Path, **changes) -> None:
     """Change a record as someone would who knows the format, checksum and all."""
     record = json.loads((path / "run.json").read_text()) | changes
     checksums = record.pop("sha256")
-    record["sha256"] = checksums | {"run.json": checkpoints._sha256_of(record)}
+    record["sha256"] = checksums | {"run.json": files.digest_of_record(record)}
     (path / "run.json").write_text(json.dumps(record))
 
 
@@ -132,13 +133,13 @@ def test_no_file_stays_open(tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SafetensorError])
-@pytest.mark.parametrize("where", ["serialize", "_sha256"])
+@pytest.mark.parametrize("where", ["serialize", "digest"])
 def test_a_write_that_breaks_off_leaves_the_last_one_alone(folder, monkeypatch, where, error):
     def die(*args):
         raise error("no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, where, die)
+        patch.setattr(files if where == "digest" else checkpoints, where, die)
         with pytest.raises((KeyboardInterrupt, OSError)):
             save(folder, content(9), keep=2)
     assert not list(folder.glob(".*"))
@@ -238,7 +239,7 @@ def test_a_state_that_is_no_safetensors_is_refused(folder):
     path = newest(folder)
     (path / "state.safetensors").write_bytes(b"\x80\x04K\x01.")  # a pickle
     record = json.loads((path / "run.json").read_text())
-    checksums = record["sha256"] | {"state.safetensors": checkpoints._sha256(path / "state.safetensors")}
+    checksums = record["sha256"] | {"state.safetensors": files.digest(path / "state.safetensors")}
     (path / "run.json").write_text(json.dumps(record | {"sha256": checksums}))
     assert_refused(folder, "damaged: state.safetensors: ")
 

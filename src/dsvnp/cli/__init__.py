@@ -9,6 +9,7 @@ import typer
 
 import dsvnp
 from dsvnp.cli import export, library, paper, playground, pretrain, tables
+from dsvnp.naming import shown
 
 app = typer.Typer(
     name="dsvnp",
@@ -58,5 +59,5 @@ def main() -> None:
 
 def _leave(error: Exception, code: int) -> None:
     """Say what is wrong in one line."""
-    typer.echo(f"dsvnp: {error}", err=True)
+    typer.echo(shown(f"dsvnp: {error}"), err=True)
     sys.exit(code)

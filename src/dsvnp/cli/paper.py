@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +39,12 @@ def reproduce(
     ] = None,
     domain: Annotated[str | None, typer.Option(help="mnist or cifar10 (images, completion).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Insist on an earlier run to continue.")] = False,
+    dask: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler whose workers run the units.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Start so many workers on this machine to run the units.")
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for another process that uses the folder.")
     ] = False,
@@ -66,6 +72,7 @@ def reproduce(
     from dsvnp.devices import one_thread, pick_device
     from dsvnp.models import MODELS
     from dsvnp.paper.experiment import Workplace
+    from dsvnp.paper.spread import joined
     from dsvnp.training import Cluster
     from dsvnp.training.hooks import tensorboard
 
@@ -82,7 +89,8 @@ def reproduce(
         )
     # Networks this small gain nothing by a second thread, which stalls them on a busy machine.
     threads = one_thread() if place.device.type == "cpu" else nullcontext()
-    with Cluster.joined(), threads, tensorboard(log_dir):
+    with Cluster.joined(), threads, tensorboard(log_dir), joined(dask, workers, device) as spread:
+        place = replace(place, spread=spread)
         if experiment == ALL:
             _reproduce_all(preset, place, resume, models=names, num_seeds=seeds)
         else:

@@ -51,6 +51,7 @@ def pretrain(
     from dsvnp.pretrained.recipes import RECIPES
     from dsvnp.pretrained.training import MANY
     from dsvnp.pretrained.training import pretrain as run
+    from dsvnp.training import Cluster
     from dsvnp.training.hooks import tensorboard
 
     if minutes is None and steps is None:
@@ -63,7 +64,7 @@ def pretrain(
     if precision == "auto":
         precision = "bf16" if where.type == "cuda" else "float32"
     folder = out or Path("runs") / f"pretrain-{what}"
-    with tensorboard(log_dir):
+    with Cluster.joined(), tensorboard(log_dir):
         fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables, start)
     if fleet.cluster.writes:
         typer.echo(f"{recipe.name}: step {fleet.num_steps_taken}, checkpoints in {folder / 'checkpoints'}")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dsvnp.cli.targets import outputs_of, texts_for
+from dsvnp.cli.targets import outputs_of, prediction_names, texts_for
 from dsvnp.naming import unknown
 from dsvnp.tabular import NPClassifier
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import Array, Columns, texts_of
 from dsvnp.tabular.distribution import ends_of
 from dsvnp.tabular.encoding import Encoding
-from dsvnp.tabular.table_files import read_table
+from dsvnp.tabular.table_files import parts_of_table, read_table
+
+PART = 20_000  # rows of a file that are predicted before the next are read
 
 
 def column_names(text: str, rows: Columns, path: Path) -> list[str]:
@@ -108,11 +110,15 @@ def without_missing(
             keep &= ~gone
     if problems:
         raise ValueError("\n".join(problems))
-    if not keep.any():
+    return rows.rows(keep), keep
+
+
+def check_kept(num_rows: int, path: Path) -> None:
+    """Refuse a table of which --drop-missing keeps no row."""
+    if not num_rows:
         raise ValueError(
             f"{path}: an input is missing in every row; there is nothing left for --drop-missing to keep"
         )
-    return rows.rows(keep), keep
 
 
 def missing_cells(values: Array) -> Array:
@@ -169,7 +175,7 @@ def predict_rows(estimator: BaseNP, rows: Columns, coverage: float, context: Any
     The columns are in the order of `prediction_names`.
     """
     interval = ends_of(coverage)
-    found = estimator.predict_dist(rows, context)
+    found: Any = estimator._distribution(rows, context, keep=False)
     if isinstance(estimator, NPClassifier):
         probs, strangeness = found.reduce(lambda p, _: p.mean[0], found.strangeness)
         return [estimator.classes_[probs.argmax(1)], *probs.T, strangeness]
@@ -178,6 +184,53 @@ def predict_rows(estimator: BaseNP, rows: Columns, coverage: float, context: Any
     )
     stacked = np.concatenate([mean[..., None], std[..., None], ends], -1)  # [rows, targets, 4]
     return [*stacked.reshape(len(rows), -1).T, strangeness]
+
+
+class Asked(NamedTuple):
+    """What `dsvnp predict` is asked for."""
+
+    table: Path
+    known: Known | None  # the rows to predict from; None are those of the fit
+    group: str | None
+    keep: str | None  # columns to copy
+    coverage: float
+    drop_missing: bool
+    strict: bool
+
+
+class Answer(NamedTuple):
+    """Predictions of some rows."""
+
+    names: list[str]
+    columns: list[Array]
+    there: Array  # which rows are predicted; the others lack an input
+
+
+def answers(estimator: BaseNP, asked: Asked) -> Iterator[Answer]:
+    """Predict a file part by part: what is in memory does not grow with it."""
+    num_kept = 0
+    for part in parts_of_table(asked.table, texts_for(estimator), PART):
+        answer = _answer(estimator, part, asked)
+        num_kept += int(answer.there.sum())
+        yield answer
+    check_kept(num_kept, asked.table)
+
+
+def _answer(estimator: BaseNP, whole: Columns, asked: Asked) -> Answer:
+    """Predict one part."""
+    path, known = asked.table, asked.known
+    copied = column_names(asked.keep, whole, path) if asked.keep else []
+    names = prediction_names(estimator.target_names_, getattr(estimator, "classes_", None))
+    if both := [name for name in copied if name in names]:
+        raise ValueError(f"--keep {', '.join(both)}: a column of the predictions has that name; rename it")
+    inputs = inputs_of(estimator, whole, path)
+    rows, there = without_missing(inputs, estimator.encoding_, asked.drop_missing, asked.strict, path)
+    columns: list[Array] = [there[:0]] * len(names)
+    if there.any():
+        parts = contexts(estimator, whole.rows(there), known, asked.group, path)
+        columns = predict_groups(estimator, rows, parts, asked.coverage)
+    kept = [written(whole[name]) for name in copied]
+    return Answer([*copied, *names], [*kept, *(in_place(values, there) for values in columns)], there)
 
 
 def contexts(

@@ -7,17 +7,21 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dsvnp.cli.options import Device, LogDir
-from dsvnp.naming import lookup
+from dsvnp.files import write_atomically
+from dsvnp.naming import lookup, shown
 
 if TYPE_CHECKING:
+    from dsvnp.cli.table_rows import Asked
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.columns import Array, Columns
     from dsvnp.tabular.summary import Summary
@@ -72,12 +76,20 @@ def fit(
 
     With --group each group is a table of its own, and the model predicts a new one from some of its rows.
     """
-    from dsvnp.cli.table_rows import all_at_once, chosen_columns, column_names, moments, without_missing
+    from dsvnp.cli.table_rows import (
+        all_at_once,
+        check_kept,
+        chosen_columns,
+        column_names,
+        moments,
+        without_missing,
+    )
     from dsvnp.cli.targets import outputs_of, prediction_names
     from dsvnp.models import MODELS
     from dsvnp.tabular import NPClassifier, NPRegressor
     from dsvnp.tabular.columns import texts_of
     from dsvnp.tabular.encoding import Encoding
+    from dsvnp.tabular.memory import check_file
     from dsvnp.tabular.recipe import AUTO, EFFORTS
     from dsvnp.tabular.table_files import check_texts, read_table
     from dsvnp.training.hooks import tensorboard
@@ -93,6 +105,7 @@ def fit(
     lookup(effort, EFFORTS, "effort")
     lookup(task, kinds, "task")
     _check_out(out)
+    check_file(table)
     with _spoken_warnings(), tensorboard(log_dir):
         rows = read_table(table)
         targets = column_names(target, rows, table)
@@ -102,6 +115,7 @@ def fit(
         all_at_once(partial(check_texts, table, used), partial(Encoding.fit, rows.select(chosen)))
         kind = kinds[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
         x, keep = without_missing(rows.select(chosen), None, drop_missing, strict, table)
+        check_kept(len(x), table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
         classes = (
             None if kind is NPRegressor else sorted({label for label in y.tolist() if label is not None})
@@ -139,41 +153,41 @@ def predict(
 
     With --context they are predicted from the rows of that table; with --group as well, each group from its own.
     """
-    from dsvnp.cli.table_rows import (
-        column_names,
-        contexts,
-        in_place,
-        inputs_of,
-        predict_groups,
-        read_known,
-        without_missing,
-        written,
-    )
-    from dsvnp.cli.targets import prediction_names, texts_for
+    from dsvnp.cli.table_rows import Asked, read_known
     from dsvnp.tabular.base import BaseNP
-    from dsvnp.tabular.table_files import STANDARD, check_suffix, read_table, write_table
+    from dsvnp.tabular.table_files import STANDARD
+    from dsvnp.tabular.table_writing import check_suffix
 
     check_suffix(out)
     _spare_the_table(out, table, "--out")
     estimator = BaseNP.load(model, device)
     with _spoken_warnings():
-        whole = read_table(table, texts_for(estimator))
-        copied = column_names(keep, whole, table) if keep else []
-        names = prediction_names(estimator.target_names_, getattr(estimator, "classes_", None))
-        if both := [name for name in copied if name in names]:
-            raise ValueError(
-                f"--keep {', '.join(both)}: a column of the predictions has that name; rename it"
-            )
-        inputs = inputs_of(estimator, whole, table)
-        rows, there = without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
         known = None if context is None else read_known(estimator, context)
-        parts = contexts(estimator, whole.rows(there), known, group, table)
-        columns = predict_groups(estimator, rows, parts, coverage)
-    kept = [written(whole[name]) for name in copied]
-    write_table(out, [*copied, *names], [*kept, *(in_place(values, there) for values in columns)])
+        asked = Asked(table, known, group, keep, coverage, drop_missing, strict)
+        there = _write_answers(estimator, asked, out)
     if str(out) != STANDARD:
         _say_dropped(there, drop_missing)
-        Console().print(f"{len(rows)} predictions are in [bold]{out}[/bold].")
+        _say(f"{there.sum()} predictions are in ", out, ".")
+
+
+def _write_answers(estimator: BaseNP, asked: Asked, out: Path) -> Array:
+    """Write predictions as they come, and return which rows have one."""
+    import numpy as np
+
+    from dsvnp.cli.table_rows import answers
+    from dsvnp.tabular.table_files import PARQUET
+    from dsvnp.tabular.table_writing import TableWriter, without_formulas
+
+    parts = answers(estimator, asked)
+    first = next(parts)
+    is_text = out.suffix.lower() not in PARQUET
+    there = []
+    with TableWriter(out, first.names) as writer:
+        for part in chain([first], parts):
+            # A label is a text of whoever made the model, and no formula for a spreadsheet to compute.
+            writer.add(list(map(without_formulas, part.columns)) if is_text else part.columns)
+            there.append(part.there)
+    return np.concatenate(there)
 
 
 def evaluate(
@@ -190,7 +204,14 @@ def evaluate(
 
     With --context rows are predicted from those of that table; with --group as well, each group from its own.
     """
-    from dsvnp.cli.table_rows import check_columns, contexts, inputs_of, read_known, without_missing
+    from dsvnp.cli.table_rows import (
+        check_columns,
+        check_kept,
+        contexts,
+        inputs_of,
+        read_known,
+        without_missing,
+    )
     from dsvnp.cli.targets import known_outputs, left_out, outputs_of, texts_for
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.summary import calibration_plot
@@ -205,6 +226,7 @@ def evaluate(
         check_columns(targets, rows, table, "was fitted to predict")
         inputs = inputs_of(estimator, rows, table)
         inputs, keep = without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
+        check_kept(len(inputs), table)
         outputs = outputs_of(rows.rows(keep), targets, type(estimator), table, learn=False)
         known = known_outputs(outputs)
         if not known:
@@ -215,16 +237,14 @@ def evaluate(
         parts = contexts(estimator, rows.rows(keep), given, group, table)
         found = estimator.evaluate_tasks((inputs.rows(some), outputs[some], pair) for some, pair in parts)
     _say_dropped(keep, drop_missing)
-    typer.echo(left_out(outputs, targets))
+    typer.echo(shown(left_out(outputs, targets)))
     _show(found.summary, f"{known} rows of {table.name}", targets)
     if found.classes is not None:
         _print_table(found.classes, "Each class against all others")
     if plot is not None:
-        temporary = plot.with_name(f".writing-{plot.name}")
         plot.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(calibration_plot(found.calibration, table.name))
-        os.replace(temporary, plot)
-        Console().print(f"A calibration plot is in [bold]{plot}[/bold].")
+        write_atomically(plot, calibration_plot(found.calibration, table.name))
+        _say("A calibration plot is in ", plot, ".")
 
 
 def _check_out(out: Path) -> None:
@@ -233,7 +253,7 @@ def _check_out(out: Path) -> None:
 
     if not may_hold(out):
         raise ValueError(f"{out} is there and holds no model; choose another --out")
-    folder = next(parent for parent in out.absolute().parents if parent.exists())
+    folder = next(parent for parent in out.resolve().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
 
@@ -243,16 +263,16 @@ def _say_understood(x: Columns, targets: Sequence[str], classes: Sequence[Any] |
     from dsvnp.cli.targets import understood
     from dsvnp.tabular.encoding import Encoding
 
-    typer.echo(understood(Encoding.fit(x), targets, classes))
+    typer.echo(shown(understood(Encoding.fit(x), targets, classes)))
 
 
 def _say_left_out(y: Array, targets: Sequence[str], maybe_codes: bool) -> None:
     """Print how many rows lack a target, and a hint where numbers may be codes of classes."""
     from dsvnp.cli.targets import hint_of_classes, left_out
 
-    typer.echo(left_out(y, targets))
+    typer.echo(shown(left_out(y, targets)))
     if hint := hint_of_classes(targets[0], y) if maybe_codes else None:
-        typer.echo(hint)
+        typer.echo(shown(hint))
 
 
 def _learn(
@@ -265,7 +285,7 @@ def _learn(
         estimator.fit(x, named(y, targets), **by)
         return
     tasks = tasks_of(x, y, targets, groups.arrays[0])
-    typer.echo(f"{len(tasks)} groups by {groups.columns[0]}")
+    typer.echo(shown(f"{len(tasks)} groups by {groups.columns[0]}"))
     estimator.fit_tasks(tasks)
 
 
@@ -275,13 +295,11 @@ def _save_and_show(estimator: BaseNP, out: Path, title: str) -> None:
     from dsvnp.tabular.summary import calibration_plot
 
     targets = estimator.target_names_
+    estimator.save(out)  # before anything else that could fail
     plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
-    estimator.save(out)
-    (out / PLOT).write_bytes(plot)
+    write_atomically(out / PLOT, plot)
     _show(estimator.validation_, title, targets)
-    Console().print(
-        f"The model is in [bold]{out}[/bold], with a calibration plot. {estimator.how_it_predicts}."
-    )
+    _say("The model is in ", out, f", with a calibration plot. {estimator.how_it_predicts}.")
 
 
 def _check_plot(plot: Path, table: Path) -> None:
@@ -324,12 +342,18 @@ def _show(summary: Summary, title: str, targets: Sequence[str]) -> None:
 def _print_table(cells: list[list[str]], title: str) -> None:
     """Print rows of text, the header first."""
     header, *lines = cells
-    table = Table(title=title, title_justify="left")
+    # As `Text`: in a name, brackets are no markup.
+    table = Table(title=Text(shown(title)), title_justify="left")
     for name in header:
-        table.add_column(name, justify="left" if name in ("", "class") else "right")
+        table.add_column(Text(shown(name)), justify="left" if name in ("", "class") else "right")
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*(Text(shown(cell)) for cell in line))
     Console().print(table)
+
+
+def _say(before: str, path: Path, after: str) -> None:
+    """Print where something is; a path is no markup."""
+    Console().print(Text.assemble(before, (shown(path), "bold"), after))
 
 
 @contextmanager
@@ -339,4 +363,4 @@ def _spoken_warnings() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for message in dict.fromkeys(str(warning.message) for warning in caught):
-        typer.echo(f"dsvnp: warning: {message}", err=True)
+        typer.echo(shown(f"dsvnp: warning: {message}"), err=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dsvnp.naming import some
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.classifier import NPClassifier
 from dsvnp.tabular.columns import Array, Columns, text_of
@@ -76,11 +77,13 @@ def prediction_names(targets: Sequence[str], classes: Sequence[Any] | None) -> l
     else:
         names = [targets[0], *(f"p_{label}" for label in classes)]
     names.append(STRANGENESS)
-    for index, name in enumerate(names):
-        if name in names[:index]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
             raise ValueError(
                 f"two columns of the predictions would be called {name!r}; rename a target, or predict them apart"
             )
+        seen.add(name)
     return names
 
 
@@ -105,9 +108,9 @@ def understood(encoding: Encoding, targets: Sequence[str], classes: Sequence[Any
     texts = [f"{name} ({len(categories)})" for name, categories, _ in kinds if categories is not None]
     task = "regression" if classes is None else f"classification ({len(classes)} classes)"
     parts = [f"{task} on {', '.join(targets)}"]
-    parts += [f"numbers: {', '.join(numbers)}"] if numbers else []
-    parts += [f"dates: {', '.join(dates)}"] if dates else []
-    parts += [f"categories: {', '.join(texts)}"] if texts else []
+    parts += [f"numbers: {some(numbers)}"] if numbers else []
+    parts += [f"dates: {some(dates)}"] if dates else []
+    parts += [f"categories: {some(texts)}"] if texts else []
     return "; ".join(parts)
 
 

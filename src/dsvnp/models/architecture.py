@@ -134,6 +134,9 @@ class Architecture:
             if any(size < 1 for size in getattr(self, name)):
                 raise ValueError(f"{name} must hold sizes of at least 1, got {getattr(self, name)}")
         self._check_local()
+        for name in ("sigma_floor", "background"):
+            if not 0 <= (value := getattr(self, name)) < math.inf:
+                raise ValueError(f"{name} must be finite and not negative, got {value}; 0 is none")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
         if self.posterior not in ("target", "context"):

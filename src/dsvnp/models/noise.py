@@ -56,7 +56,8 @@ def check_noise(
         fitting = [shapes(points, num_global, num_local)[name] for points in dict.fromkeys((num_targets, 1))]
         if tuple(value.shape) not in map(tuple, fitting):
             raise ValueError(
-                f"noise[{name!r}] must have the shape {tuple(fitting[0])}, got {tuple(value.shape)}"
+                f"noise[{name!r}] must have the shape {tuple(fitting[0])}, got {tuple(value.shape)}; "
+                "make it by draw_noise(model.noise_shapes(…)), or leave it out"
             )
     if len(set(draws.values())) > 1:
         raise ValueError(f"noise must be of the same number of draws, got {draws}")

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +44,17 @@ def _missing(experiment: Experiment, data_dir: Path | None) -> str | None:
         return str(error)
 
 
+def _run_one(place: Workplace, title: str, job: Job) -> bool:
+    """Run an experiment in a folder of its own; return whether nothing went wrong."""
+    place.console.rule(title, align="left")
+    try:
+        run(job.experiment, replace(place, out=place.out / job.name))
+    except (ValueError, OSError, CheckpointError, torch.OutOfMemoryError) as error:
+        place.console.print(f"{job.name} failed: {error}", markup=False)
+        return False
+    return True
+
+
 def run_all(jobs: Sequence[Job], place: Workplace, resume: bool = False) -> list[str]:
     """Run what can run, each in a folder of its own below `place.out`; return the names of those that failed.
 
@@ -51,15 +64,14 @@ def run_all(jobs: Sequence[Job], place: Workplace, resume: bool = False) -> list
     if resume and not any((place.out / job.name / "units.json").is_file() for job in ready):
         raise ValueError(f"nothing to resume in {place.out}; leave out --resume to start")
     start, failed = time.perf_counter(), []
-    for number, job in enumerate(ready, 1):
-        place.console.rule(f"{job.name}, {number} of {len(ready)}", align="left")
-        try:
-            run(job.experiment, replace(place, out=place.out / job.name))
-        except (ValueError, OSError, CheckpointError, torch.OutOfMemoryError) as error:
-            failed.append(job.name)
-            place.console.print(f"{job.name} failed: {error}", markup=False)
-        minutes = (time.perf_counter() - start) / 60
-        place.console.print(f"{number} of {len(ready)} experiments done, {minutes:.1f} min so far.")
+    titles = [f"{job.name}, {number} of {len(ready)}" for number, job in enumerate(ready, 1)]
+    with ThreadPoolExecutor(max(1, len(ready))) as pool:
+        # On a cluster all at once: units of one experiment run where another leaves workers idle.
+        each = map if place.spread is None else pool.map
+        for number, fine in enumerate(each(partial(_run_one, place), titles, ready), 1):
+            failed += [] if fine else [ready[number - 1].name]
+            minutes = (time.perf_counter() - start) / 60
+            place.console.print(f"{number} of {len(ready)} experiments done, {minutes:.1f} min so far.")
     for job in jobs:
         if job.missing is not None:
             place.console.print(f"Left out: {job.name}. {job.missing}", markup=False)

@@ -7,7 +7,7 @@ as one fleet, and defines how one is run and what is drawn from all of them. `ru
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -26,6 +26,9 @@ from dsvnp.training.loop import Validation, restore
 
 TERMS = ("step", "log_likelihood", "kl_local", "kl_global")  # of a training log
 Printed = dict[tuple[str, str, str, str], tuple[float, float]]  # by data set, model, metric and split
+
+
+Unit = tuple[Label, Sequence[int]]  # what to run, with which seeds
 
 
 class Drawn(NamedTuple):
@@ -96,6 +99,10 @@ class Workplace:
     wait: bool = False  # wait for another process that writes into the folder, instead of refusing
     # folder of an earlier run whose kept weights are measured, without training; None to train
     weights: Path | None = None
+    # what runs units somewhere else, see `spread.py`; None runs them here
+    spread: "Callable[[Experiment, Sequence[Unit], Workplace], Iterable[tuple[int, UnitResult]]] | None" = (
+        None
+    )
 
 
 @dataclass(frozen=True)

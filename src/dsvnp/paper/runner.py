@@ -1,4 +1,4 @@
-"""Running an experiment: its units one after the other, and the files that they leave.
+"""Running an experiment: its units one after the other, or spread over a cluster, and the files that they leave.
 
 A finished unit is written at once into `units.json`, from which `results.json` and the figures are made. A later run
 adds the units that are missing and needs none of the earlier weights.
@@ -7,6 +7,7 @@ adds the units that are missing and needs none of the earlier weights.
 import json
 import math
 import platform
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,12 +21,13 @@ from rich.markup import escape
 from dsvnp import __version__
 from dsvnp.files import sweep, write_atomically
 from dsvnp.locks import folder_lock
-from dsvnp.paper.experiment import Drawn, Experiment, UnitResult, Workplace
+from dsvnp.paper.experiment import Drawn, Experiment, Unit, UnitResult, Workplace
 from dsvnp.paper.records import UNITS, read_record
 from dsvnp.paper.rows import grouped, make_row
 from dsvnp.paper.settings import as_json, joined, rebuild
 from dsvnp.training import Cluster
 
+DRAWING = threading.Lock()  # matplotlib draws for one thread at a time
 SETTINGS = ("config", "recipe")  # what holds settings in a file of results
 
 
@@ -47,30 +49,56 @@ def _run(experiment: Experiment, place: Workplace, resume: bool, cluster: Cluste
     units = load_units(experiment, place.out, resume and not begun)
     whole = _with_earlier(experiment, place.out)
     cluster.largest(0)  # all have read what is there before one adds to it
-    done = {(str(unit.label), seed) for unit in units for seed in unit.seeds}
-    for label in experiment.labels():
-        for group in experiment.seed_groups():
-            seeds = [seed for seed in group if (str(label), seed) not in done]
-            seeds = experiment.measurable(label, seeds, place)
-            if not seeds:
-                continue
-            start = time.perf_counter()
-            result = experiment.run_unit(label, seeds, place)
-            seconds = round(time.perf_counter() - start, 1)
-            units.append(stored(replace(result, seconds=seconds, machine=machine_name(place.device))))
-            if cluster.writes:
-                write_results(whole, units, place.out)
+    for _, result in (place.spread or _one_by_one)(experiment, _missing(experiment, units, place), place):
+        units.append(result)
+        units.sort(key=partial(_place_of, {str(label): n for n, label in enumerate(whole.labels())}))
+        if cluster.writes:
+            write_results(whole, units, place.out)
     if not units:
         raise ValueError(f"{place.weights} has no weights of these settings; train without --measure-only")
     if not cluster.writes:
         return place.out / "results.json"
     # A run that was killed just before it did so has no unit left to run.
     write_results(whole, units, place.out)
-    figures = whole.draw(units, place.out)
+    with DRAWING:
+        figures = whole.draw(units, place.out)
     drawn = "a figure" if len(figures) == 1 else f"{len(figures)} figures"
     path = escape(str(place.out / "results.json"))
     place.console.print(f"Results are in [bold]{path}[/bold], with {drawn}.")
     return place.out / "results.json"
+
+
+def _missing(experiment: Experiment, units: Sequence[UnitResult], place: Workplace) -> list[Unit]:
+    """The units that are still to be run."""
+    done = {(str(unit.label), seed) for unit in units for seed in unit.seeds}
+    found: list[Unit] = []
+    for label in experiment.labels():
+        for group in experiment.seed_groups():
+            seeds = [seed for seed in group if (str(label), seed) not in done]
+            if seeds := experiment.measurable(label, seeds, place):
+                found.append((label, seeds))
+    return found
+
+
+def _one_by_one(
+    experiment: Experiment, units: Sequence[Unit], place: Workplace
+) -> Iterator[tuple[int, UnitResult]]:
+    """Run units here, in their order."""
+    for number, unit in enumerate(units):
+        yield number, measured(experiment, unit, place)
+
+
+def measured(experiment: Experiment, unit: Unit, place: Workplace) -> UnitResult:
+    """Run a unit, and note how long it took and on what."""
+    start = time.perf_counter()
+    result = experiment.run_unit(*unit, place)
+    seconds = round(time.perf_counter() - start, 1)
+    return stored(replace(result, seconds=seconds, machine=machine_name(place.device)))
+
+
+def _place_of(order: Mapping[str, int], unit: UnitResult) -> tuple[int, int]:
+    """Where a unit stands in a single run: the order in which units end, or runs are made, does not show."""
+    return order.get(str(unit.label), len(order)), unit.seeds[0]
 
 
 def stored(unit: UnitResult) -> UnitResult:

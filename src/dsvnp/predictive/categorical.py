@@ -59,7 +59,12 @@ class CategoricalPredictive(Predictive):
                 f"labels must be whole numbers, got {float(y[labels != y][0])}; pass class indices"
             )
         index = labels.expand(*self.shape[:4], 1)
-        return self.log_probs.gather(-1, index).squeeze(-1)
+        try:
+            return self.log_probs.gather(-1, index).squeeze(-1)
+        except RuntimeError as error:  # asked afterwards: a look at the labels first would wait for a GPU
+            raise ValueError(
+                f"labels must be class indices below {self.shape[-1]} ({error}); count from 0"
+            ) from None
 
     def log_prob_each(self, y: Tensor) -> Tensor:
         """Log-probability of the labels, [B, T, 1]: a label is the only output."""

@@ -21,8 +21,10 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from dsvnp.files import write_atomically
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.naming import unknown
+from dsvnp.schema import read_json, wrong
 
 SHIPPED = Path(__file__).parent / "weights"
 HALVES = (torch.float16, torch.bfloat16)
@@ -68,9 +70,11 @@ class Card:
     def read(cls, path: Path) -> Card:
         """Read a card; one that is not JSON or has other entries is refused."""
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = read_json(path, "get the file again")
         except ValueError as error:
-            raise WeightsError(f"{path}: not JSON ({error}); get the file again") from None
+            raise WeightsError(str(error)) from None
+        if reason := wrong(values, {"name": str}):
+            raise WeightsError(f"{path} {reason}; get the file again")
         known = [each.name for each in fields(cls)]
         for key in values:
             if key not in known:
@@ -139,7 +143,7 @@ def save_pretrained(
     place.mkdir(parents=True, exist_ok=True)
     content = save(tensors)
     path = place / f"{card.name}.safetensors"
-    path.write_bytes(content)
+    write_atomically(path, content)
     made = replace(
         card,
         model=model.name,
@@ -147,7 +151,7 @@ def save_pretrained(
         sha256=hashlib.sha256(content).hexdigest(),
     )
     text = json.dumps(asdict(made), indent=1, ensure_ascii=False)
-    (place / f"{card.name}.json").write_text(text + "\n", encoding="utf-8")
+    write_atomically(place / f"{card.name}.json", text + "\n")
     return path
 
 

@@ -487,10 +487,10 @@ class BaseNP(Pictures, RowReader, ABC):
     def load(cls, path: str | Path, device: str = "auto") -> Self:
         """Read what `save` wrote."""
         content = saving.read(Path(path))
-        kind = BaseNP.kinds[content.record["kind"]]
+        kind = lookup(content.record["kind"], BaseNP.kinds, f"kind of estimator in {path}")
         if not issubclass(kind, cls):
             raise ValueError(f"{path} holds a {kind.__name__}, not a {cls.__name__}; load it as such")
-        made = kind(**content.record["params"])
+        made = saving.made(kind, content, Path(path))
         made.device = device
         saving.restore(made, content, Path(path))
         made._ready = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import narwhals as nw
@@ -70,8 +71,13 @@ class Columns:
     def __len__(self) -> int:
         return len(self.arrays[0]) if self.arrays else 0
 
+    @cached_property
+    def _by_name(self) -> dict[str, Array]:
+        """The columns by name: there may be a hundred thousand."""
+        return dict(zip(self.columns, self.arrays, strict=True))
+
     def __getitem__(self, name: str) -> Array:
-        return self.arrays[self.columns.index(name)]
+        return self._by_name[name]
 
     def select(self, names: Iterable[str]) -> Columns:
         """Some columns, in the order asked for."""

@@ -118,7 +118,7 @@ class RowDistribution:
         for rows in self._chunks():
             part = self._kept.get(rows.start)
             if part is None:
-                part = self._answering(self._x[rows])
+                part = _finite(self._answering(self._x[rows]), rows.start)
                 size = math.prod(part.shape) // part.shape[3] * len(self._x)
                 if self._keep and 2 * size <= MOST_KEPT:
                     self._kept[rows.start] = part
@@ -321,6 +321,20 @@ class ClassDistribution(RowDistribution):
         """Draw labels of all rows together, [rows, samples]; without noise probabilities, [rows, classes, samples]."""
         values = super().sample(n_samples, random_state, noise)
         return self.classes[values[:, 0].astype(int)] if noise else values
+
+
+def _finite(predictive: Predictive, start: int) -> Predictive:
+    """The prediction of rows from number `start` on, unless a part of it is no number: an answer nobody can use."""
+    means = getattr(predictive, "loc", None)
+    for array in predictive.arrays():
+        # NaN is not below ∞ either; the logarithm of a probability may be −∞.
+        odd = ~array.isfinite() if array is means else ~(array < torch.inf)
+        if bool(odd.any()):
+            row = start + int(odd.nonzero()[0, 3]) if odd.ndim == 5 and odd.shape[3] > 1 else start
+            raise ValueError(
+                f"the prediction of row {row} is not finite; look for extreme values in it, or fit the model again"
+            )
+    return predictive
 
 
 def ends_of(coverage: float) -> Callable[[Predictive, slice], Tensor]:

@@ -128,8 +128,8 @@ class Filling:
             raise ValueError(
                 f"column {', '.join(map(repr, dict.fromkeys(empty)))} is empty in all {len(x)} rows; leave it out"
             )
-        medians = [float(np.nanmedian(x[:, i])) for i in columns]
-        return cls(tuple(medians), tuple(bool(missing[:, i].any()) for i in columns))
+        medians = (np.nanmedian if missing.any() else np.median)(x, axis=0).tolist()
+        return cls(tuple(medians), tuple(bool(gap) for gap in np.atleast_1d(missing.any(0))))
 
     def transform(self, x: Floats, names: Sequence[str]) -> Floats:
         """Numbers with the gaps filled, and a flag for each column that had some in training, [rows, D + gaps]."""

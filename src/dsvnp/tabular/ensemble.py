@@ -25,6 +25,7 @@ from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling, str
 from dsvnp.tabular.summary import blind, normal
 from dsvnp.task import Task
 
+ROWS = 4096  # that are predicted at once
 Outputs = OutputScaling | ClassScaling
 Answering = Callable[
     [Tensor], Predictive
@@ -127,7 +128,7 @@ class Replica:
 
     def predict(self, context: Pair, x: Tensor, draws: Draws) -> Predictive:
         """Predict rows x [T, D] from context rows, all in the user's units."""
-        return self.condition(context, draws)(x)
+        return answered(self.condition(context, draws), x)
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ class Ensemble:
 
     def predict(self, context: Pair, x: Tensor, draws: Draws) -> Predictive:
         """Predict rows x [T, D] from context rows."""
-        return self.condition(context, draws)(x)
+        return answered(self.condition(context, draws), x)
 
     def baselines(self, x: Tensor) -> dict[str, Predictive]:
         """What anybody could have said of rows x: the mean predictor, and ridge or logistic regression."""
@@ -198,6 +199,12 @@ class Ensemble:
         elif linear.shape[-1]:
             out[linear_name(outputs[0])] = linear_guess(outputs[0], linear)
         return out
+
+
+def answered(ask: Answering, x: Tensor) -> Predictive:
+    """Ask for rows some at a time: hidden layers of all draws of a hundred thousand rows take gigabytes."""
+    parts = [ask(rows) for rows in x.split(ROWS)]
+    return parts[0] if len(parts) == 1 else concatenate(parts, dim=3)
 
 
 def linear_name(outputs: Outputs) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dsvnp.sources.table import Pair
 from dsvnp.tabular.ensemble import Outputs
+from dsvnp.tabular.memory import check_rows
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 
 MANY = 500  # rows of which a tenth is enough to stop by; of fewer, a fifth
@@ -85,6 +86,7 @@ BY_CHANCE = HoldOut()
 
 def parts_of_table(x: Tensor, y: Tensor, num: int, seed: int, by: HoldOut = BY_CHANCE) -> list[Part]:
     """Cut one table into folds, and give each replica all rows but a fold."""
+    check_rows(x, y, num)
     num_folds = min(len(x), max(num, 10 if len(x) >= MANY else 5))
     splits = by.splits(y, num_folds, seed)
     most = max(len(rows) for rows, _ in splits)

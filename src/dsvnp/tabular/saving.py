@@ -1,15 +1,15 @@
 """Saving: a fitted estimator as a folder of two files, `estimator.json` and `tensors.safetensors`; no pickle.
 
-The folder is written under another name and renamed when it is whole. A file of a newer version than this program
-knows is refused; older versions stay readable.
+The record has the checksums of both files and replaces the one before it in one piece: from then on the new estimator
+counts. Its tensors were written before, as `.next-tensors.safetensors`, and get their name afterwards. A process may
+die at any moment: the folder holds the old estimator or the new one, and the next save clears up. Files of others in
+the folder stay. A file of a newer version than this program knows is refused; older versions stay readable.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,13 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load as deserialize
+from safetensors.torch import save as serialize
 from torch import Tensor
 
-from dsvnp import __version__
+from dsvnp import __version__, files, locks
 from dsvnp.devices import pick_device
 from dsvnp.pretrained import read_card
+from dsvnp.schema import read_json, wrong
 from dsvnp.tabular.asking import NETWORK
+from dsvnp.tabular.checking import RECORD_FORM, check_recipe, check_record, check_tensors
 from dsvnp.tabular.encoding import Encoding, Filling
 from dsvnp.tabular.ensemble import Ensemble, Replica
 from dsvnp.tabular.panel import Member, Panel, Problem
@@ -33,7 +36,9 @@ from dsvnp.tabular.views import Layout
 
 FORMAT, VERSION = "dsvnp-estimator", 5
 RECORD, TENSORS, PLOT = "estimator.json", "tensors.safetensors", "calibration.png"
-OWN = {RECORD, TENSORS, PLOT}  # `dsvnp fit` adds the plot
+NEXT = f".next-{TENSORS}"  # tensors of a save that has not ended
+LARGEST_RECORD = 64 * 2**20  # bytes: categories of thousands of columns
+REMEDY = "save the estimator again"
 
 
 class OtherWeightsError(ValueError):
@@ -49,7 +54,14 @@ class Content(NamedTuple):
 
 def may_hold(path: Path) -> bool:
     """Whether an estimator may be written there: nothing is there, an empty folder, or an estimator."""
-    return not path.exists() or (path / RECORD).is_file() or (path.is_dir() and not any(path.iterdir()))
+    if not path.exists() or (path / RECORD).is_file():
+        return True
+    return path.is_dir() and all(_is_leftover(file.name) for file in path.iterdir())
+
+
+def _is_leftover(name: str) -> bool:
+    """Whether a file is what a save that was killed left behind."""
+    return name in (locks.NAME, NEXT) or files.LEFTOVER.fullmatch(name) is not None
 
 
 def content_of(estimator: Any) -> Content:
@@ -59,75 +71,129 @@ def content_of(estimator: Any) -> Content:
 
 def write(path: Path, record: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
     """Write an estimator into a new folder, or in place of an estimator that is there; files of others stay."""
-    if not may_hold(path):
+    folder = path.resolve()  # where a link leads
+    if not may_hold(folder):
         raise FileExistsError(f"{path} is there and holds no estimator; choose another name")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".writing-{path.name}-", dir=path.parent))
+    is_new = not folder.exists()
     try:
-        save_file(tensors, temporary / TENSORS)
-        (temporary / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        temporary.chmod(0o777 & ~_umask())
-        old = temporary.with_name(temporary.name.replace(".writing-", ".old-", 1))
-        if path.exists():
-            os.replace(path, old)
-        os.replace(temporary, path)
-        if old.exists():
-            for other in [file for file in old.iterdir() if file.name not in OWN]:
-                other.rename(path / other.name)
-            shutil.rmtree(old)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with locks.folder_lock(folder):
+            _write(folder, record, tensors)
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()  # if nothing is in it
+        raise
     return path
+
+
+def _write(folder: Path, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write both files, on disk when this returns; the record decides which tensors count."""
+    _settle(folder)
+    data = serialize(tensors)
+    made = {**record, "sha256": {TENSORS: files.digest(data)}}
+    made["sha256"][RECORD] = files.digest_of_record(json.loads(json.dumps(made)))
+    try:
+        files.write_atomically(folder / NEXT, data)
+        files.write_atomically(folder / RECORD, json.dumps(made, indent=1) + "\n")
+    finally:
+        _settle(folder)
+    files.remove(folder / PLOT)  # of the model before
+    files.flush(folder)
+
+
+def _settle(folder: Path) -> None:
+    """End what a save began: tensors that the record names get their name, all else of it is removed."""
+    files.sweep(folder)
+    if not (folder / NEXT).exists():
+        return
+    try:
+        named = _read_record(folder).get("sha256", {}).get(TENSORS)
+    except ValueError:
+        named = None
+    if named == files.digest(folder / NEXT):
+        files.rename(folder / NEXT, folder / TENSORS)
+    else:
+        files.remove(folder / NEXT)
 
 
 def read(path: Path) -> Content:
     """Read a folder; refuse what is no estimator's, damaged, or newer than this program."""
     record = _read_record(path)
+    data = _read_tensors(path, record)
     try:
-        return Content(record, load_file(path / TENSORS))
-    except (OSError, SafetensorError) as error:
-        raise ValueError(f"{path / TENSORS} cannot be read ({error}); save the estimator again") from None
+        return Content(record, deserialize(data))
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise ValueError(f"{path / TENSORS} cannot be read ({error}); {REMEDY}") from None
+
+
+def made(kind: type, content: Content, path: Path) -> Any:
+    """An estimator of a kind with the settings that were read."""
+    try:
+        return kind(**content.record["params"])
+    except TypeError as error:
+        raise ValueError(f"{path} is damaged: {error}; {REMEDY}") from None
 
 
 def restore(estimator: Any, content: Content, path: Path) -> None:
     """Put what was read from a folder into an estimator of its settings."""
     try:
+        check_record(content.record)
+        check_tensors(content.record, content.tensors)
         _restore(estimator, *content)
     except OtherWeightsError as error:
         raise OtherWeightsError(f"{path}: {error}") from None
-    except (KeyError, RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"{path} is damaged: {type(error).__name__} {error}; save the estimator again"
-        ) from None
-
-
-def _umask() -> int:
-    """The process's mask of permissions, which can be read only by setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        kind = "" if type(error) is ValueError else f"{type(error).__name__} "
+        reason = str(error).partition("\n")[0][:300]
+        raise ValueError(f"{path} is damaged: {kind}{reason}; {REMEDY}") from None
 
 
 def _read_record(path: Path) -> dict[str, Any]:
     """Read and check `estimator.json`."""
-    if not (path / RECORD).is_file():
+    file = path / RECORD
+    if not file.is_file():
         raise ValueError(
             f"{path} holds no estimator: {RECORD} is not there; pass the folder that save, or dsvnp fit, wrote"
         )
-    try:
-        record: dict[str, Any] = json.loads((path / RECORD).read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path / RECORD} is damaged ({error}); save the estimator again") from None
-    if record.get("format") != FORMAT:
-        raise ValueError(
-            f"{path / RECORD} is no estimator's: format {record.get('format')!r}, not {FORMAT!r}"
-        )
+    record = read_json(file, f"it is damaged; {REMEDY}", LARGEST_RECORD)
+    found = record.get("format") if isinstance(record, dict) else None
+    if found != FORMAT:
+        raise ValueError(f"{file} is no estimator's: format {found!r}, not {FORMAT!r}")
+    if reason := wrong(record, RECORD_FORM):
+        raise ValueError(f"{file} {reason}; {REMEDY}")
     if record["version"] > VERSION:
         raise ValueError(
             f"{path} was written by dsvnp {record['dsvnp']} in format {record['version']}; dsvnp {__version__} reads "
             f"formats up to {VERSION}: upgrade it"
         )
-    return record
+    _check_digest(record, file)
+    return dict(record)
+
+
+def _check_digest(record: dict[str, Any], file: Path) -> None:
+    """Hold a record against its own checksum; before format 5 there was none."""
+    given = record.get("sha256")
+    if given is None and record["version"] < 5:
+        return
+    if not isinstance(given, dict):
+        raise ValueError(f"{file} is damaged: it lacks its checksums; {REMEDY}")
+    rest = {**record, "sha256": {name: value for name, value in given.items() if name != RECORD}}
+    if files.digest_of_record(rest) != given.get(RECORD):
+        raise ValueError(f"{file} is damaged: it does not have the checksum that it gives; {REMEDY}")
+
+
+def _read_tensors(path: Path, record: dict[str, Any]) -> bytes:
+    """The file of tensors that the record means; after a save that was killed it may have its first name still."""
+    wanted = record.get("sha256", {}).get(TENSORS)
+    reason = "is not there"
+    for name in (TENSORS, NEXT, TENSORS):  # another process may rename it meanwhile
+        file = path / name
+        if file.is_file():
+            data = file.read_bytes()
+            if wanted in (None, files.digest(data)):
+                return data
+            reason = f"does not have the checksum that {RECORD} gives"
+    raise ValueError(f"{path / TENSORS} cannot be read: it {reason}; {REMEDY}")
 
 
 def _record(estimator: Any) -> dict[str, Any]:
@@ -197,7 +263,7 @@ def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _restore(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Put what was read into an estimator."""
-    estimator.recipe_ = None if record["recipe"] is None else Recipe(**record["recipe"])
+    estimator.recipe_ = None if record["recipe"] is None else check_recipe(Recipe(**record["recipe"]))
     estimator.n_features_in_ = record["n_features_in"]
     if record["feature_names_in"] is not None:
         estimator.feature_names_in_ = np.array(record["feature_names_in"], dtype=object)
@@ -278,8 +344,9 @@ def _replica(estimator: Any, tensors: dict[str, Tensor], row: int) -> Replica:
     regression = estimator.kind == "regressor"
     outputs = (OutputScaling if regression else ClassScaling)(**part("outputs"))
     likelihood = "gaussian" if regression else "categorical"
-    state = torch.default_generator.get_state()  # making a model draws its first weights, which are not kept
-    model = estimator.recipe_.make(len(inputs.centre), estimator._dim_y, likelihood).double()
-    torch.default_generator.set_state(state)
-    model.load_state_dict(part("model"))
+    with torch.device(
+        "meta"
+    ):  # takes neither memory nor random numbers: the tensors that were read are the weights
+        model = estimator.recipe_.make(len(inputs.centre), estimator._dim_y, likelihood).double()
+    model.load_state_dict(part("model"), assign=True)
     return Replica(model.eval(), inputs, outputs)

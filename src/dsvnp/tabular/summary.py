@@ -8,6 +8,7 @@ area under the ROC curve and calibration error, beside the shares of the classes
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from io import BytesIO
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.metrics import accuracy, auroc, expected_calibration_error
+from dsvnp.naming import shown
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
 LEVELS = (0.5, 0.9)  # of the central intervals whose coverage is reported
@@ -168,6 +170,10 @@ def calibration_plot(calibration: Tensor, title: str) -> bytes:
     buffer = BytesIO()
     with house_style():
         figure = Figure(figsize=(3.6, 3.6))
-        draw_calibration(calibration, figure.add_subplot()).set_title(title)
-        figure.savefig(buffer, format="png")
+        axes = draw_calibration(calibration, figure.add_subplot())
+        axes.set_title(shown(title), parse_math=False)  # a name is no formula
+        with warnings.catch_warnings():
+            # letters that the font lacks become boxes
+            warnings.filterwarnings("ignore", "Glyph .* missing from")
+            figure.savefig(buffer, format="png")
     return buffer.getvalue()

@@ -9,7 +9,6 @@ another run, is refused by name.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -97,7 +96,7 @@ def _write(temporary: Path, checkpoint: Checkpoint) -> None:
         "environment": checkpoint.environment,
     }
     files.write_new(temporary / STATE, serialize(tensors))
-    run["sha256"] = {STATE: _sha256(temporary / STATE), RUN: _sha256_of(run)}
+    run["sha256"] = {STATE: files.digest(temporary / STATE), RUN: files.digest_of_record(run)}
     files.write_new(temporary / RUN, json.dumps(run, indent=1).encode())
     files.flush(temporary)
 
@@ -153,9 +152,9 @@ def _load(path: Path, expected: Mapping[str, Any] | None) -> Checkpoint:
     if data.get("version") != VERSION:
         raise CheckpointError(f"written in version {data.get('version')} of the format, this reads {VERSION}")
     checksums = data.pop("sha256", None)
-    if not isinstance(checksums, dict) or checksums.get(RUN) != _sha256_of(data):
+    if not isinstance(checksums, dict) or checksums.get(RUN) != files.digest_of_record(data):
         raise CheckpointError(f"damaged: {RUN} does not have the checksum that it gives")
-    if _sha256(path / STATE) != checksums.get(STATE):
+    if files.digest(path / STATE) != checksums.get(STATE):
         raise CheckpointError(f"damaged: {STATE} does not have the checksum that {RUN} gives")
     if expected is not None and (difference := _difference(dict(expected), data["run"])):
         raise CheckpointError(f"of another run: {difference}")
@@ -186,14 +185,3 @@ def _difference(expected: dict[str, Any], found: dict[str, Any], prefix: str = "
         elif a != b:
             return f"{prefix}{key} is {b!r} there but {a!r} here"
     return ""
-
-
-def _sha256(path: Path) -> str:
-    """Checksum of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sha256_of(record: dict[str, Any]) -> str:
-    """Checksum of a record, however its JSON is laid out."""
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()

@@ -20,7 +20,12 @@ from torch import Tensor
 from dsvnp.naming import lookup
 from dsvnp.task import Task
 
+SILENCE = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
 TASK_AXIS = {"global": 1, "local": 2}  # where noise has its tasks; dropout has them at 1 as well
+
+
+class Deserted(OSError):
+    """Another process of the run ended before its time."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,21 @@ class Cluster:
     @classmethod
     @contextmanager
     def joined(cls) -> Iterator[None]:
-        """Join the processes of `torchrun`, if there are any, and leave them at the end."""
+        """Join the processes of `torchrun`, if there are any, and leave them at the end.
+
+        Raises:
+            Deserted: another of them ended before its time.
+        """
         cls.from_environment()
         try:
             yield
+        except RuntimeError as error:
+            if dist.is_initialized() and _is_silence(error):
+                raise Deserted(
+                    "another process of this run ended, and this one cannot continue alone; run again, with any number "
+                    "of processes, to resume from the last checkpoint"
+                ) from error
+            raise
         finally:
             if dist.is_available() and dist.is_initialized():
                 dist.destroy_process_group()
@@ -149,6 +165,11 @@ class Cluster:
                     parts.append(part.to(value.device))
                 out[name] = torch.cat(parts)
         return out
+
+
+def _is_silence(error: RuntimeError) -> bool:
+    """Whether an error says that other processes do not answer; gloo has no type for it."""
+    return isinstance(error, dist.DistError) or any(word in str(error) for word in SILENCE)
 
 
 def _meeting_place() -> torch.device:

@@ -83,9 +83,9 @@ def _read_npy(data: bytes) -> npt.NDArray[np.generic]:
         if math.prod(shape) * dtype.itemsize > len(data):
             raise ValueError(f"a header of shape {shape} in a file of {len(data)} bytes")
         return np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except Exception as error:  # a damaged header is parsed as Python, which fails in many ways
         raise ValueError(
-            f"expected a .npy file, got one that cannot be read ({error}); is it damaged?"
+            f"expected a .npy file, got one that cannot be read ({error!s:.200}); is it damaged?"
         ) from error
 
 

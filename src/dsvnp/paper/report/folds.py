@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from dsvnp.paper.records import FOLDS, NUMBER, read_record, wrong
+from dsvnp.paper.records import FOLDS, read_record
 from dsvnp.paper.report.runs import Run, found_below
 from dsvnp.paper.rows import grouped, make_row
+from dsvnp.schema import NUMBER, wrong
 
 METRICS = ("rmse", "nll", "accuracy")
 
