@@ -570,7 +570,8 @@ def test_a_file_is_predicted_part_by_part_as_in_one(run, tmp_path, monkeypatch, 
     cells["town"][1:12] = ""
     cells["b"] = [*[""] * 10, *cells["b"][10:].tolist()]
     table = write(tmp_path / "t.csv", cells)
-    assert fit(run, table, tmp_path / "m", "--target", "town", "--inputs", "a,b,flow")[0] == 0
+    words = ["--target", "town", "--inputs", "a,b,flow", "--model", "cnp"]
+    assert fit(run, table, tmp_path / "m", *words)[0] == 0
     whole, parts = tmp_path / f"whole.{ending}", tmp_path / f"parts.{ending}"
     cells["town_before"] = cells.pop("town")
     table = write(tmp_path / "t.csv", cells)

@@ -53,7 +53,7 @@ def test_held_out_tables_choose_the_model(monkeypatch):
         return validate(self, fleet) * 0 + errors[self.recipe.model]
 
     monkeypatch.setattr(fitting.Training, "_validate", told)
-    quick = {**QUICK, "max_steps": 12}
+    quick = {**QUICK, "max_steps": 12, "model": "auto"}
     assert NPRegressor(**quick).fit_tasks(sines(6)).recipe_.model == "attnnp"
     errors["attnnp"] = 3.0
     fitted = NPRegressor(**quick).fit_tasks(sines(6))

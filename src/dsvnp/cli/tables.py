@@ -76,18 +76,10 @@ def fit(
 
     With --group each group is a table of its own, and the model predicts a new one from some of its rows.
     """
-    from dsvnp.cli.table_rows import (
-        all_at_once,
-        check_kept,
-        chosen_columns,
-        column_names,
-        moments,
-        without_missing,
-    )
-    from dsvnp.cli.targets import outputs_of, prediction_names
+    from dsvnp.cli.table_rows import all_at_once, check_kept, chosen_columns, column_names, without_missing
+    from dsvnp.cli.targets import outputs_of
     from dsvnp.models import MODELS
     from dsvnp.tabular import NPClassifier, NPRegressor
-    from dsvnp.tabular.columns import texts_of
     from dsvnp.tabular.encoding import Encoding
     from dsvnp.tabular.memory import check_file
     from dsvnp.tabular.recipe import AUTO, EFFORTS
@@ -95,12 +87,7 @@ def fit(
     from dsvnp.training.hooks import tensorboard
 
     kinds = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
-    if one_table and not group:
-        raise ValueError(
-            "--one-table says how to treat groups, got no --group; name the column, or leave it out"
-        )
-    if time and group:
-        raise ValueError("rows are held out by --group or by --time, got both; choose one")
+    _check_held_out(group, one_table, time)
     lookup(model, {AUTO: None, **MODELS}, "model")
     lookup(effort, EFFORTS, "effort")
     lookup(task, kinds, "task")
@@ -117,21 +104,15 @@ def fit(
         x, keep = without_missing(rows.select(chosen), None, drop_missing, strict, table)
         check_kept(len(x), table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
-        classes = (
-            None if kind is NPRegressor else sorted({label for label in y.tolist() if label is not None})
-        )
-        prediction_names(targets, classes)  # refuses those that clash
         # Printed before the training: who meant something else need not wait for it.
-        _say_understood(x, targets, classes)
+        _say_understood(x, y, targets, kind is NPClassifier)
         _say_dropped(keep, drop_missing)
         _say_left_out(y, targets, task == "auto" and kind is NPRegressor and len(targets) == 1)
         how: dict[str, Any] = {"refine": refine, "effort": effort, "n_replicas": replicas, "max_steps": steps}
         how |= {"missing": "refuse" if strict else "impute", "random_state": seed}
         estimator = kind(model, **how, device=device, verbose=True)
-        kept = rows.rows(keep)
-        by: dict[str, Any] = {"groups": texts_of(kept[groups[0]])} if groups and one_table else {}
-        by |= {"time": moments(kept, time, table)} if time else {}
-        _learn(estimator, x, y, targets, kept.select([] if one_table else groups), by)
+        by = _held_out_by(rows.rows(keep), groups if one_table else [], time, table)
+        _learn(estimator, x, y, targets, rows.rows(keep).select([] if one_table else groups), by)
     estimator.target_names_ = tuple(targets)
     what = "Groups" if groups and not one_table else "Rows"
     _save_and_show(estimator, out, f"{what} of {table.name} that were held out")
@@ -204,14 +185,7 @@ def evaluate(
 
     With --context rows are predicted from those of that table; with --group as well, each group from its own.
     """
-    from dsvnp.cli.table_rows import (
-        check_columns,
-        check_kept,
-        contexts,
-        inputs_of,
-        read_known,
-        without_missing,
-    )
+    from dsvnp.cli.table_rows import check_columns, check_kept, inputs_of, without_missing
     from dsvnp.cli.targets import known_outputs, left_out, outputs_of, texts_for
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.summary import calibration_plot
@@ -233,8 +207,7 @@ def evaluate(
             raise ValueError(
                 f"{table}: {', '.join(targets)} is known in no row; there is nothing to measure by"
             )
-        given = None if context is None else read_known(estimator, context)
-        parts = contexts(estimator, rows.rows(keep), given, group, table)
+        parts = _contexts(estimator, rows.rows(keep), context, group, table)
         found = estimator.evaluate_tasks((inputs.rows(some), outputs[some], pair) for some, pair in parts)
     _say_dropped(keep, drop_missing)
     typer.echo(shown(left_out(outputs, targets)))
@@ -245,6 +218,35 @@ def evaluate(
         plot.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(plot, calibration_plot(found.calibration, table.name))
         _say("A calibration plot is in ", plot, ".")
+
+
+def _contexts(
+    estimator: BaseNP, rows: Columns, context: Path | None, group: str | None, table: Path
+) -> list[tuple[Array, Any]]:
+    """Which rows are predicted together, and from what."""
+    from dsvnp.cli.table_rows import contexts, read_known
+
+    known = None if context is None else read_known(estimator, context)
+    return contexts(estimator, rows, known, group, table)
+
+
+def _check_held_out(group: str | None, one_table: bool, time: str | None) -> None:
+    """Refuse options of which one says nothing without, or with, another."""
+    if one_table and not group:
+        raise ValueError(
+            "--one-table says how to treat groups, got no --group; name the column, or leave it out"
+        )
+    if time and group:
+        raise ValueError("rows are held out by --group or by --time, got both; choose one")
+
+
+def _held_out_by(rows: Columns, groups: Sequence[str], time: str | None, table: Path) -> dict[str, Any]:
+    """What `fit` is told of the rows that are to be held out together."""
+    from dsvnp.cli.table_rows import moments
+    from dsvnp.tabular.columns import texts_of
+
+    by: dict[str, Any] = {"groups": texts_of(rows[groups[0]])} if groups else {}
+    return by | ({"time": moments(rows, time, table)} if time else {})
 
 
 def _check_out(out: Path) -> None:
@@ -258,11 +260,13 @@ def _check_out(out: Path) -> None:
         raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
 
 
-def _say_understood(x: Columns, targets: Sequence[str], classes: Sequence[Any] | None) -> None:
-    """Print what the columns are taken for."""
-    from dsvnp.cli.targets import understood
+def _say_understood(x: Columns, y: Array, targets: Sequence[str], has_classes: bool) -> None:
+    """Print what the columns are taken for; refuse targets whose predictions would have the same name."""
+    from dsvnp.cli.targets import prediction_names, understood
     from dsvnp.tabular.encoding import Encoding
 
+    classes = sorted({label for label in y.tolist() if label is not None}) if has_classes else None
+    prediction_names(targets, classes)
     typer.echo(shown(understood(Encoding.fit(x), targets, classes)))
 
 

@@ -118,7 +118,7 @@ def choose_panel(
     budget, width, views = BUDGETS[effort], problem.layout.width + 1, problem.views()
     costly = [view not in LINEAR_VIEWS for view in views]
     most, passes, leaves = reading_of(len(x), width, most_rows or MOST_ROWS, budget)
-    if by != BY_CHANCE:
+    if not by.by_chance:
         split = split_by(by, y, MANY_ROWS if leaves > 1 else most, seed)
     elif leaves > 1:
         split = split_large(len(x), seed)

@@ -64,6 +64,11 @@ class HoldOut(NamedTuple):
     groups: NDArray[np.intp] | None = None
     time: NDArray[np.float64] | None = None
 
+    @property
+    def by_chance(self) -> bool:
+        """Whether nothing but chance decides."""
+        return self.groups is None and self.time is None
+
     def splits(self, y: Tensor, num_folds: int, seed: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Rows to learn from and rows held out, once for each fold; the last rows alone if time decides."""
         rows = np.zeros(len(y))
