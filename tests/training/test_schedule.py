@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from dsvnp.training import Schedule
+from dsvnp.training import Schedule, Settings
 
 
 def factors(schedule: Schedule, steps: list[int], num_steps: int = 100) -> list[float]:
@@ -84,6 +84,10 @@ def test_a_trapezoid_may_be_prolonged_before_its_decay():
     assert factors(schedule, [0, 30], 100) == factors(schedule, [0, 30], 10**9)
     assert schedule.open_ended
     assert not Schedule("cosine").open_ended
+    plan = {"schedule": schedule, "learning_rate": 0.1}
+    other = {**plan, "schedule": Schedule("trapezoid", decay=10)}
+    assert Settings(100, **plan).outcome() == Settings(300, **other).outcome()
+    assert Settings(100, **plan).outcome() != Settings(100, **{**plan, "learning_rate": 0.2}).outcome()
 
 
 @pytest.mark.parametrize("settings", [{"kind": "trapezoid"}, {"kind": "cosine", "decay": 5}])

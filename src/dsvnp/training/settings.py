@@ -101,12 +101,15 @@ class Settings:
     def outcome(self) -> dict[str, Any]:
         """The settings that decide what comes out, which a resumed run must share with the first.
 
-        A run whose learning rate does not yet depend on its length may be prolonged: that is not among them.
+        A run whose learning rate does not yet depend on its length may be prolonged: neither that nor the length of
+        the fall at its end is among them.
         """
         others = ["log_every", "checkpoint_every", "keep", "compile", "capture"]
+        found = self.to_dict()
         if self.schedule.open_ended:
             others.append("num_steps")
-        return {name: value for name, value in self.to_dict().items() if name not in others}
+            found["schedule"]["decay"] = 0
+        return {name: value for name, value in found.items() if name not in others}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as a dictionary that JSON can hold."""
