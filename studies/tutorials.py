@@ -68,6 +68,7 @@ def run_cells(name: str, cells: list[Cell], folder: Path) -> dict[int, str]:
     """Run the code of all cells in one namespace; return what each printed and drew, as Markdown."""
     import matplotlib.pyplot as plt
 
+    plt.close("all")  # figures that were open before are nobody's here
     space: dict[str, Any] = {"__name__": "__main__"}
     outputs, count = {}, 0
     for number, cell in enumerate(cells):
