@@ -23,7 +23,7 @@ def test_a_script_is_cut_into_text_and_code():
 def test_output_and_figures_follow_their_cell_and_the_first_figure_leads(tmp_path):
     code = "import matplotlib.pyplot as plt\nprint('hello')\nplt.plot([1, 2])\nplt.figure()"
     cells = [Cell(False, "Why?"), Cell(True, code), Cell(True, "x = 1")]
-    plt.figure()  # of somebody else
+    _ = plt.figure(), plt.figure()  # of somebody else
     page = page_of("one", cells, run_cells("one", cells, tmp_path))
     order = [
         "Why?",
