@@ -86,7 +86,7 @@ def test_a_link_with_the_files_own_name_is_replaced_not_followed(tmp_path):
 
 def test_the_umask_is_never_set(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "umask", None)  # it belongs to all threads
-    write_atomically(tmp_path / "a", "x")
+    assert write_atomically(tmp_path / "a", "x").read_text() == "x"
 
 
 def test_a_name_of_any_length_can_be_written(tmp_path):

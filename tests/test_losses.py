@@ -94,6 +94,18 @@ def test_the_importance_weighted_loss_is_a_log_of_means_with_weights_as_exponent
         assert torch.equal(reported, term)
 
 
+@pytest.mark.parametrize("beta_local", [1.0, 0.3, 0.0])
+def test_annealed_npml_weighs_the_proposed_local_latent_by_an_exponent(beta_local):
+    draws = some_draws()._replace(q_global=None)  # z_G from its prior has no ratio
+    total = 0.0
+    for b in range(B):
+        of_local, _ = log_weights(some_draws(), b, beta_local, 0.0)
+        products = of_local.exp().mean(1)[:, COUNTED[b]].prod(-1)  # [K]
+        total += math.log(products.mean())
+    loss, _ = training_loss(Objective(kind="npml", **SEVERAL), None, draws, Weights(beta_local))
+    assert loss.item() == pytest.approx(-total / POINTS)
+
+
 def test_one_draw_of_the_global_latent_has_its_kl_exactly():
     draws, weights = some_draws(1), Weights(0.7, 0.4)
     without = importance_weighted(draws._replace(q_global=None, p_global=None), weights)
@@ -356,5 +368,9 @@ def test_settings_that_a_kind_has_no_use_for_are_refused(settings, message):
 
 
 def test_settings_that_a_kind_can_use_are_allowed():
-    Objective(kind="iw", num_local=4, anneal="linear", anneal_steps=10, beta_local=0.5)
-    Objective(kind="gsnn", free_bits=0.1, epsilon_local=1.0, divide_global=False)
+    ramp = {"anneal": "linear", "anneal_steps": 10, "beta_local": 0.5}
+    assert Objective(kind="iw", num_local=4, **ramp).beta_local == 0.5
+    assert Objective(kind="npml", num_local=4, **ramp).anneal == "linear"  # z_* is weighted by r^β_local
+    assert Objective(kind="gsnn", free_bits=0.1, epsilon_local=1.0, divide_global=False).constrained
+    with pytest.raises(ValueError, match="'npml' has no term for annealing and weights"):
+        Objective(kind="npml", num_local=4, beta_global=2.0)

@@ -290,7 +290,8 @@ def test_settings_out_of_range_are_refused(settings, message):
 
 
 def test_settings_at_the_edge_are_allowed():
-    Objective(beta_local=0.0, beta_global=0.0, anneal="linear", anneal_steps=1, epsilon_local=1e-9)
+    edge = Objective(beta_local=0.0, beta_global=0.0, anneal="linear", anneal_steps=1, epsilon_local=1e-9)
+    assert edge.constrained
 
 
 def test_the_defaults_are_the_papers_and_stay():

@@ -14,7 +14,8 @@ from dsvnp.predictive import IndependentPredictive
 from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
 from dsvnp.tabular.asking import read
-from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_rows
+from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_by, split_rows
+from dsvnp.tabular.folds import HoldOut
 from dsvnp.tabular.leaves import Leaves
 from dsvnp.tabular.views import Layout, fit_view, relevance
 
@@ -198,3 +199,24 @@ def test_refining_keeps_what_held_out_rows_prefer():
     assert ours <= other
     assert fitted.recipe_ is None
     assert "without training" in fitted.how_it_predicts
+
+
+def test_rows_that_are_new_together_are_held_out_together():
+    y, groups, time = torch.zeros(60, 1), np.arange(60) % 6, np.random.default_rng(0).permutation(60) * 1.0
+    by_group = split_by(HoldOut(groups=groups), y, 30, 0)
+    assert by_group.read.shape == (1, 30)
+    assert not set(groups[by_group.read[0]]) & set(groups[by_group.held[0]])
+    by_time = split_by(HoldOut(time=time), y, 100, 0)
+    assert time[by_time.read].max() < time[by_time.held].min()
+    assert len(by_time.held[0]) == 15  # a quarter
+
+
+def test_a_fit_judges_itself_by_new_groups_where_a_user_names_them():
+    rng = np.random.default_rng(0)
+    groups = np.arange(90) % 9
+    X, y = groups[:, None] + 0.01 * rng.normal(size=(90, 1)), rng.permutation(9)[groups] * 1.0
+    by_chance, by_group = (
+        NPRegressor(effort="fast", random_state=0).fit(X, y, groups=named).validation_["neural process"]
+        for named in (None, groups)
+    )
+    assert by_chance["rmse"] < 1 < by_group["rmse"]  # what a new group has, no other tells

@@ -77,7 +77,10 @@ def tables() -> PretrainingRecipe:
         TableSettings(batch_size=16, num_rows=256, min_columns=4, max_columns=MAX_COLUMNS, refresh_every=64),
         TableSettings(batch_size=10, num_rows=1024, max_columns=12, min_context=32, refresh_every=64),
     )
-    return PretrainingRecipe("tables", partial(TabTNP, arch), Rotation(tuple(map(TablePrior, shapes))))
+    limits = "1 to 32 columns, one output: a number or one of up to 10 classes; contexts of up to 896 rows"
+    return PretrainingRecipe(
+        "tables", partial(TabTNP, arch), Rotation(tuple(map(TablePrior, shapes))), limits
+    )
 
 
 def curves() -> PretrainingRecipe:

@@ -30,7 +30,7 @@ class NPClassifier(ClassifierMixin, BaseNP):
 
     Attributes:
         classes_: the labels, sorted.
-        validation_: what the held-out rows of the training table say of the fit, beside the shares of the classes.
+        validation_: what the held-out rows of the training table say of the fit, next to the shares of the classes.
         recipe_: the sizes and rates of the training; None without one.
     """
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -51,20 +50,6 @@ class Draws:
     own: int | None = None
     paired: bool = True
     single: bool = False
-
-
-class Forecaster(Protocol):
-    """What an estimator asks: anything that predicts rows from other rows, in the user's units."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-
-    def draws(self, number: int, seed: int) -> Draws:
-        """How so many draws for each member are shared out."""
-
-    def condition(self, context: Pair, draws: Draws) -> Answering:
-        """Read the context x [C, D_x], y [C, D_y], and return what answers rows."""
 
 
 @dataclass(frozen=True)

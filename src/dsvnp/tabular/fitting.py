@@ -24,7 +24,7 @@ from dsvnp.training import Fleet, Reporter, train
 from dsvnp.training.loop import Interrupted
 
 MOST_ROWS = 1000  # held-out rows that a validation looks at, so that it costs less than the steps between two
-MOST_TASKS = 20  # held-out tables likewise
+MOST_TASKS = 20  # held-out tables of that
 CONTEXTS = (64, 256, MOST_CONTEXT)  # sizes of a prediction's context that the held-out rows choose from
 TRIAL = 6  # a trial of a recipe takes this part of its steps
 SKEW = 2.0  # of the sizes of contexts in training: few rows are what most tasks have

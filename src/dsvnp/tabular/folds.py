@@ -1,4 +1,4 @@
-"""Folds: what each replica learns from and what it is asked, so that held-out rows or tables decide and judge."""
+"""Folds: what each replica learns from and what it is asked: held-out rows or tables decide and judge."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dsvnp.tabular.memory import check_rows
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 
 MANY = 500  # rows of which a tenth is enough to stop by; of fewer, a fifth
-MANY_TABLES = 100  # likewise of tables
+MANY_TABLES = 100  # the same of tables
 MOST_CONTEXT = 1024  # rows of a context
 MOST_TASK_ROWS = 512  # rows of a table among many that a replica reads: a random part of longer ones
 MOST_OF_A_TASK = 0.75  # of a held-out table's rows that are its context, at most

@@ -155,7 +155,7 @@ def hold_out_by(groups: Any, time: Any, known: Tensor) -> HoldOut:
         moments = np.asarray(array, dtype=np.float64)[keep]
         if np.isnan(moments).any() or len(np.unique(moments)) < 2:
             raise ValueError(
-                "time must hold a number or date for each row and at least 2 different ones; mend it"
+                "time must hold a number or date for each row and at least 2 different ones; correct it"
             )
         return HoldOut(time=moments)
     return HoldOut()

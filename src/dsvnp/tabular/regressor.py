@@ -51,7 +51,7 @@ class NPRegressor(RegressorMixin, BaseNP):
         verbose: show progress.
 
     Attributes:
-        validation_: what the held-out rows of the training table say of the fit, beside a mean predictor and ridge.
+        validation_: what the held-out rows of the training table say of the fit, next to a mean predictor and ridge.
         how_it_predicts: a sentence on what was chosen.
         recipe_: the sizes and rates of the training; None without one.
         best_steps_: the step of each trained member's best validation; it has the weights of that step.

@@ -1,9 +1,9 @@
-"""Summary: how good predictions of known rows are, beside what anybody could have said.
+"""Summary: how good predictions of known rows are, next to what anybody could have said.
 
-For a regression: NLL and CRPS per output, squared error and coverage in the user's units, beside a mean predictor and
+For a regression: NLL and CRPS per output, squared error and coverage in the user's units, next to a mean predictor and
 the ensemble's own linear part (ridge); the root of the squared error for each output alone, `rmse`, or `rmse_` and the
 name of the output, since outputs may have different units. For classes: NLL (log-loss), accuracy, balanced accuracy,
-area under the ROC curve and calibration error, beside the shares of the classes and logistic regression.
+area under the ROC curve and calibration error, next to the shares of the classes and logistic regression.
 """
 
 from __future__ import annotations

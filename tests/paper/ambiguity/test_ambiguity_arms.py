@@ -11,12 +11,17 @@ from dsvnp.paper.ambiguity.arms import (
     InverseKinematics,
     elbow_solutions,
     markers,
-    two_link_hand,
 )
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def two_link_hand(angles: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    q1, q12 = angles[..., 0], angles.sum(-1)
+    l1, l2 = lengths.unbind(-1)
+    return torch.stack([l1 * q1.cos() + l2 * q12.cos(), l1 * q1.sin() + l2 * q12.sin()], -1)
 
 
 def test_both_solutions_reach_the_place():

@@ -44,12 +44,6 @@ def uniform(shape: tuple[int, ...], limits: Range, generator: torch.Generator) -
     return low + (high - low) * unit
 
 
-def two_link_hand(angles: Tensor, lengths: Tensor) -> Tensor:
-    """Where the hand of a two-link arm is, [..., 2], for joint angles q and lengths of that shape."""
-    (q1, q2), (l1, l2) = angles.unbind(-1), lengths.unbind(-1)
-    return l1.unsqueeze(-1) * direction(q1) + l2.unsqueeze(-1) * direction(q1 + q2)
-
-
 def elbow_solutions(place: Tensor, lengths: Tensor) -> Tensor:
     """Both joint angles that bring the hand to a place [..., 2]: [2, ..., 2], q₂ ≥ 0 first."""
     l1, l2 = lengths.unbind(-1)
