@@ -32,6 +32,7 @@ TESTS = {
     "likelihoods/numbers.py": ["tests/test_likelihoods.py"],
     "training/checkpoint.py": ["tests/training/test_checkpoint.py"],
     "tabular/saving.py": ["tests/tabular/test_saving.py", "tests/tabular/test_saving_faults.py"],
+    "tabular/content.py": ["tests/tabular/test_saving.py", "tests/tabular/test_saving_faults.py"],
     "tabular/checking.py": ["tests/tabular/test_saving.py", "tests/tabular/test_saving_faults.py"],
 }
 HANG = 600  # seconds after which a mutant counts as noticed

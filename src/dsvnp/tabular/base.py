@@ -28,6 +28,7 @@ from dsvnp.predictive import concatenate
 from dsvnp.sources.table import Pair, known_rows
 from dsvnp.tabular import saving
 from dsvnp.tabular.choosing import Chosen, choose_panel, outside
+from dsvnp.tabular.content import content_of
 from dsvnp.tabular.distribution import Form, RowDistribution
 from dsvnp.tabular.ensemble import Answering, Draws, Ensemble
 from dsvnp.tabular.fitting import Problem, fit_ensemble
@@ -469,7 +470,7 @@ class BaseNP(Pictures, RowReader, ABC):
     def save(self, path: str | Path) -> Path:
         """Write the fitted estimator into a folder: tensors as safetensors, the rest as JSON, no pickle."""
         check_is_fitted(self)
-        return saving.write(Path(path), *saving.content_of(self))
+        return saving.write(Path(path), *content_of(self))
 
     def to_onnx(self, path: str | Path, required: Collection[str] = ()) -> Path:
         """Write one ONNX file that predicts without this package; see the page on export of the documentation.
