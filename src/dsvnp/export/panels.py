@@ -4,8 +4,6 @@ X [rows, D] is all that a file of it reads: views and linear models were fitted 
 holds. What each member reads is one task of a batch, with empty slots where it has fewer rows or columns than others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ Dask gives its unit to another one, which continues from the last checkpoint. Th
 collects the results and alone writes `units.json`, `results.json` and figures.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext

@@ -7,8 +7,6 @@ predictions are a mixture over a few random orders, of classes too, which averag
 Axes: N known rows, T targets, D columns, M orders.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

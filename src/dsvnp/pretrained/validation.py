@@ -4,8 +4,6 @@ Tables come from one file of arrays (`benchmarks/tables/export.py` writes it): `
 kind of each, and `KEY.x` with NaN for a missing value, `KEY.y`, `KEY.folds`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ that makes these rows the most likely. Reading takes time in proportion to rows 
 how many rows are held out, and how many orders of the columns the panel reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

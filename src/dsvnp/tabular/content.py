@@ -1,7 +1,5 @@
 """Content of a saved estimator: taken from a fitted one as JSON and tensors, and put back into a new one."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 p(y_t) = mean over members and draws of z_G of Σ_s w_s p(y_t | z_G, z_*^s)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

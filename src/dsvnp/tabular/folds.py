@@ -1,7 +1,5 @@
 """Folds: what each replica learns from and what it is asked: held-out rows or tables decide and judge."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

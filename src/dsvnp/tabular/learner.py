@@ -1,7 +1,5 @@
 """Fitting of an estimator: its settings, the choice of a pretrained panel, and the training of replicas."""
 
-from __future__ import annotations
-
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence

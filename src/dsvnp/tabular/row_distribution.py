@@ -4,8 +4,6 @@ Rows are predicted some at a time. Components of moderate size are kept, and eve
 is answered from them; those of larger tables are computed again, and memory does not grow with the table.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

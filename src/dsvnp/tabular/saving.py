@@ -6,8 +6,6 @@ die at any moment: the folder holds the old estimator or the new one, and the ne
 the folder stay. A file of a newer version than this program knows is refused; older versions stay readable.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path

@@ -3,8 +3,6 @@
 Decimal commas, and days before months, show in the cells themselves. What could be read in two ways is left a text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@
 The parameters of a task are its curves at its own points, [N, T, dim_y], without noise.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

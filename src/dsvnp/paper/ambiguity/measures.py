@@ -8,8 +8,6 @@
 All of targets outside the context (P), the same for every model. References say what is known without training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -18,8 +18,6 @@ a frequency comes from quantiles of its law at evenly spaced levels with a rando
 a quasi-random sequence: with a few hundred features (1/m) Σ cos is then close to k.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache
