@@ -29,15 +29,10 @@ WAIT = 60  # seconds for the first worker
 
 @dataclass(frozen=True)
 class Spread:
-    """A client of a cluster, as `Workplace.spread` wants it.
+    """A client of a cluster, as `Workplace.spread` wants it."""
 
-    Attributes:
-        client: of `distributed`.
-        device: name of the device to compute on, which each worker looks for by itself.
-    """
-
-    client: Any
-    device: str
+    client: Any  # of `distributed`
+    device: str  # name of the device to compute on, which each worker looks for by itself
 
     def __call__(
         self, experiment: Experiment, units: Sequence[Unit], place: Workplace

@@ -31,19 +31,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Form:
-    """How answers leave: of which shape, under which names, as which kind of table.
+    """How answers leave: of which shape, under which names, as which kind of table."""
 
-    Attributes:
-        like: the rows that were asked about.
-        names: names of the outputs.
-        one: whether there is one output and its axis is dropped.
-        as_asked: whether answers are of the kind of `like`; arrays otherwise.
-    """
-
-    like: Any
-    names: tuple[str, ...]
-    one: bool
-    as_asked: bool
+    like: Any  # the rows that were asked about
+    names: tuple[str, ...]  # names of the outputs
+    one: bool  # whether there is one output and its axis is dropped
+    as_asked: bool  # whether answers are of the kind of `like`; arrays otherwise
 
     def __call__(self, values: Array) -> Any:
         """Values for each row and output, [rows, outputs]."""
