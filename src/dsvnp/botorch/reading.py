@@ -8,8 +8,6 @@
 Axes: R contexts (rows), N points each, T targets, d inputs, m outputs, V orders of the columns, K draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

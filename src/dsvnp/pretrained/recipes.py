@@ -1,7 +1,5 @@
 """What each pretrained network is and how it was trained, in settings: the network, its prior, its schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
