@@ -126,7 +126,7 @@ def landscapes() -> PretrainingRecipe:
         background=1e-4,
         sigma_floor=1e-3,
         sigma_form="exp",
-        decoder=(192,),
+        decoder=(160,),
         cells=Transformer(width=64, num_layers=3, num_heads=4, feedforward=128, fused=True),
         transformer=Transformer(width=128, num_layers=6, num_heads=4, feedforward=224, fused=True),
         coded_x=True,
