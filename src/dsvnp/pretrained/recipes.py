@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from dsvnp.models.architecture import Architecture
 from dsvnp.models.tabtnp import TabTNP
@@ -54,7 +54,7 @@ class PretrainingRecipe:
             checkpoint_every=5000,
         )
 
-    def widened(self, factor: float) -> "PretrainingRecipe":
+    def widened(self, factor: float) -> Self:
         """The recipe of a network whose layers are wider by a factor; its weights grow with the square."""
 
         def wider(sizes: tuple[int, ...]) -> tuple[int, ...]:
