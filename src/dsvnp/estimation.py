@@ -4,8 +4,9 @@
     p(y_T | C) = E_{z_G}[Π_t E_{z_t}[p(y_t | z_G, z_t)]]       per task
 
 The logarithm of a mean over K·S draws is too low on average; the bias shrinks as draws grow. Therefore the draws are
-doubled until the mean over all points is still: two doublings in a row change it by less than a tolerance. Only
-running sums are kept, never the draws. The method is
+doubled until the mean over all points is still: two doublings in a row change it by less than a tolerance. A task whose
+values have so many effective draws that their bias is a quarter of the tolerance gets no further ones. Only running sums
+are kept, never the draws. The method is
 
     "exact"        the model draws nothing
     "prior"        z_G ~ p(z_G | C), z_t ~ p(z_t | z_G, x_t)
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from dsvnp.metrics import Points
 from dsvnp.models.base import NeuralProcess, evaluating
-from dsvnp.streaming import Per, RunningBatch
+from dsvnp.streaming import LEAST_ESS, Per, RunningBatch
 from dsvnp.task import Task
 
 Method = Literal["auto", "prior", "importance"]
@@ -34,8 +35,7 @@ FIRST = 32  # draws before the first doubling; two doublings later is the least 
 BOUND_DRAWS = 64
 PRIOR_SHARE = 0.25  # of a proposal, which bounds its weights by 4 (a defensive mixture; Hesterberg, 1995)
 PATIENCE = 2048  # draws from the prior before the posterior is tried
-LEAST_ESS = 10.0  # a value from fewer effective draws is not reliable …
-FEW = 0.01  # … and a larger share of such values calls for importance sampling
+FEW = 0.01  # a larger share of values with few effective draws calls for importance sampling
 
 
 class Level(NamedTuple):
@@ -64,7 +64,7 @@ class LogLikelihood:
             as fully correlated, because they share draws of z_G: an upper bound. NaN where K is 1.
         bound: the evidence lower bound, the check from below: never above the exact mean, on average.
         method: "exact", "prior" or "importance", see the module.
-        draws: K·S, the number of draws behind `values`.
+        draws: K·S, the number of draws behind those `values` that needed the most.
         still: whether the last two doublings each changed the mean by less than the tolerance.
         low_ess: share of values with fewer than ten effective draws, (Σw)²/Σw²; NaN where K is 1.
         history: the mean at each number of draws, of each method that was tried.
@@ -167,9 +167,10 @@ def _double(
         again = not history or history[-1].num_local != num_local
         done = 0 if again else history[-1].num_global
         for batch in batches:
-            if again:
+            if not history:
                 batch.restart(prior_share, generator)
-            batch.add(num_global - done, num_local)
+            batch.extend(num_global - done, num_local, again)
+            batch.settle(tolerance)
         history.append(Level(method, num_global, num_local, _mean(batches)))
         changes = [abs(after.mean - before.mean) for before, after in pairwise(history[-3:])]
         still = len(changes) == 2 and max(changes) < tolerance

@@ -11,6 +11,7 @@ from dsvnp.models import Architecture, Transformer
 from dsvnp.objectives import Objective
 from dsvnp.training import Adam, Schedule, Settings
 
+LOCAL = ("dsvnp", "dsvtnp")  # models with a local latent
 TRANSFORMERS = ("tnp", "dsvtnp")  # which the field trains without a floor of σ
 FLOOR: dict[str, Any] = {"sigma_floor": 0.1, "sigma_form": "softplus"}
 NO_FLOOR: dict[str, Any] = {"sigma_floor": 0.0, "sigma_form": "exp"}
@@ -80,7 +81,7 @@ class FieldRecipe:
         """What a model maximises."""
         if model in ("np", "attnnp"):
             return Objective(kind="iw", num_global=self.num_global)
-        return self.local.objective if model in ("dsvnp", "dsvtnp") else Objective()
+        return self.local.objective if model in LOCAL else Objective()
 
     def settings(self, model: str, **others: Any) -> Settings:
         """How a model is trained; `others` are further settings."""
