@@ -26,7 +26,7 @@ from torch import Tensor
 
 from dsvnp.metrics import Points
 from dsvnp.models.base import NeuralProcess, evaluating
-from dsvnp.streaming import LEAST_ESS, Per, RunningBatch
+from dsvnp.streaming import Per, RunningBatch
 from dsvnp.task import Task
 
 Method = Literal["auto", "prior", "importance"]
@@ -35,7 +35,8 @@ FIRST = 32  # draws before the first doubling; two doublings later is the least 
 BOUND_DRAWS = 64
 PRIOR_SHARE = 0.25  # of a proposal, which bounds its weights by 4 (a defensive mixture; Hesterberg, 1995)
 PATIENCE = 2048  # draws from the prior before the posterior is tried
-FEW = 0.01  # a larger share of values with few effective draws calls for importance sampling
+LEAST_ESS = 10.0  # a value from fewer effective draws is not reliable …
+FEW = 0.01  # … and a larger share of such values calls for importance sampling
 
 
 class Level(NamedTuple):
@@ -148,7 +149,8 @@ def _estimate(
         parts = [part for batch in batches for part in batch.one_target_each()] if own else batches
         tried.append(_double(parts, "importance", tolerance, max_draws, seed))
     best = max(tried, key=lambda estimate: estimate.mean)
-    if method == "auto" and not best.still:  # not still with the posterior either: the prior up to the limit
+    if method == "auto" and not best.still and max_draws > PATIENCE:
+        # not still with the posterior either: the prior up to the limit
         tried[0] = _double(batches, "prior", tolerance, max_draws, seed)
         best = max(tried, key=lambda estimate: estimate.mean)
     return replace(best, bound=bound, history=tuple(level for each in tried for level in each.history))

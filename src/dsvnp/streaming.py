@@ -28,7 +28,6 @@ from dsvnp.task import Task
 Per = Literal["point", "task", "output"]
 Pair = tuple[DiagonalGaussian, DiagonalGaussian]  # posterior and prior of a latent
 
-LEAST_ESS = 10.0  # a value from fewer effective draws is not reliable
 SUMS = ("total", "squares", "logs", "count", "open")
 MANY_TARGETS = 1024  # of each task; fewer at once would leave small matrices, more would leave few draws
 
@@ -97,12 +96,11 @@ class RunningBatch:
         self.prior_share, self.generator = prior_share, generator
 
     def settle(self, tolerance: float) -> None:
-        """Close tasks whose draws suffice.
+        """Close tasks whose draws suffice for each of their values.
 
         ln 1/K Σ w is too low by about 1/2 (1/ESS − 1/K): in a closed task by at most a quarter of the tolerance.
         """
-        points = self.counted.sum(-1) if self.per == "task" else torch.ones_like(self.count)
-        known = self._sizes() >= (2 / (tolerance * points)).clamp(min=2 * LEAST_ESS)
+        known = self._sizes() >= 2 / tolerance
         known = known if self.per == "task" else (known | ~self.counted).flatten(1).all(1)
         self.open = self.open & ~known
 
