@@ -59,7 +59,9 @@ def predicted(equivariant: bool, context: int, targets: int, device: str) -> Row
     """Time and memory of one prediction."""
     torch.manual_seed(0)
     net = make_model("tnp", Architecture(1, 1, transformer=Transformer(equivariant=equivariant))).to(device)
-    x, x_target = (torch.linspace(-2, 2, size, device=device).reshape(1, -1, 1) for size in (context, targets))
+    x, x_target = (
+        torch.linspace(-2, 2, size, device=device).reshape(1, -1, 1) for size in (context, targets)
+    )
     task = Task.from_sets(x, x.sin(), x_target)
     before, start = memory(device, reset=True), clock(device)
     prediction = net.predict(task)

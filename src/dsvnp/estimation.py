@@ -5,8 +5,8 @@
 
 The logarithm of a mean over K·S draws is too low on average; the bias shrinks as draws grow. Therefore the draws are
 doubled until the mean over all points is still: two doublings in a row change it by less than a tolerance. A task whose
-values have so many effective draws that their bias is a quarter of the tolerance gets no further ones. Only running sums
-are kept, never the draws. The method is
+values rest on so many effective draws that their bias is a quarter of the tolerance gets no more. Only running sums are
+kept, never the draws. The method is
 
     "exact"        the model draws nothing
     "prior"        z_G ~ p(z_G | C), z_t ~ p(z_t | z_G, x_t)

@@ -164,7 +164,10 @@ class RunningBatch:
             tasks, targets = x.shape[:2]
             shapes = self.model.noise_shapes(tasks, targets, num_global, num_local, shared=True)
             local = draw_noise({"local": shapes["local"]}, x, self.generator)["local"]
-            pair = self.model.local_latent(summary, x, y) if self.prior_share < 1 else None
+            pair = None
+            if self.prior_share < 1:
+                summary = self.model.read(summary, x)
+                pair = self.model.local_latent(summary, x, y)
             if pair is not None:
                 pair = (pair[0].unsqueeze(1), pair[1].unsqueeze(1))  # an axis for S
                 local, log_weight = propose(pair, local, self.prior_share, self.generator)

@@ -127,7 +127,9 @@ class CurvesExperiment(WithWeights):
         wide = replace(WIDE, num_steps=5000, num_points=64, **SMALLER)
         sizes: dict[str, Any] = {"max_context": 32, "extra_context": 64, "num_tests": 200, "test_points": 128}
         small = Transformer(32, 3, 4, 64, (32, 32), equivariant=True, relative=16)
-        equivariant = replace(EQUIVARIANT, learning_rate=1e-3, num_steps=3000, num_points=64, transformer=small)
+        equivariant = replace(
+            EQUIVARIANT, learning_rate=1e-3, num_steps=3000, num_points=64, transformer=small
+        )
         quick = cls(preset="quick", recipes=("wide",), wide=wide, equivariant=equivariant, **sizes)
         # 10 points of each of 2000 functions; far outside the interval no number of draws suffices.
         enough = replace(SUFFICE, max_draws=4096, every=40)

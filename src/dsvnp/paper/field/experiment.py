@@ -56,7 +56,13 @@ class FieldExperiment(Experiment):
         for (model, split), row in PUBLISHED.items()
         for dataset, value in zip(("rbf", "matern52"), row, strict=True)
     }
-    extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "floors", "mixtures", "chains", "ceilings")
+    extendable: ClassVar[tuple[str, ...]] = (
+        *Experiment.extendable,
+        "floors",
+        "mixtures",
+        "chains",
+        "ceilings",
+    )
     recorded: ClassVar[tuple[str, ...]] = (*Experiment.recorded, "recipe.local", "tests.chunk")
 
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
