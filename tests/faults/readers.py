@@ -1,4 +1,4 @@
-"""Mutated inputs for every reader: `python -m tests.faults.readers --number 1000000 --minutes 30 --report FILE`.
+"""Mutated inputs for every reader: `python -m tests.faults.readers --count 1000000 --jobs 6 --report FILE`.
 
 A small good file of each format is changed in one to eight places: bits, bytes, cuts, pieces put in or left out, and
 words that such a format has. A reader may read it, or refuse it in a ValueError or OSError. Anything else falls:
@@ -7,18 +7,17 @@ another error, more than a second, memory beyond 1 GB. Input N follows from the 
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
+import os
 import random
-import resource
 import struct
 import sys
 import tempfile
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,9 +35,10 @@ from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.table_files import check_texts, read_table
 from dsvnp.training import CheckpointError
 from dsvnp.training import checkpoint as checkpoints
+from tests.faults import shares
 from tests.faults.counting import Counting, place
 
-SECONDS, BYTES = 1.0, 2**30
+SECONDS = 1.0  # of a processor
 WORDS = [
     b"nan",
     b"1e999",
@@ -119,7 +119,6 @@ def formats(folder: Path) -> list[Format]:
     npy = [io.BytesIO(), io.BytesIO()]
     for file, array in zip(npy, (images.transpose(3, 0, 1, 2), np.array([1, 2])), strict=True):
         np.save(file, array)
-    Counting().presets()
     from dsvnp.paper.runner import run
 
     run(Counting(), place(folder / "run"))
@@ -219,38 +218,36 @@ def attack(kind: Format, number: int, seed: int, folder: Path) -> str:
     return f"{seconds:.1f} s" if seconds > SECONDS else ""
 
 
+def prepare(root: Path, seed: int) -> shares.Attack:
+    """The attack of one process, in a folder of its own."""
+    torch.set_num_threads(1)
+    folder = Path(tempfile.mkdtemp(dir=root))
+    kinds = formats(folder)
+    for kind in kinds:
+        attack(kind, 0, seed, folder)  # what a first call imports is no hang
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # polars prints what it stumbles over
+
+    def numbered(number: int) -> tuple[str, str]:
+        kind = kinds[number % len(kinds)]
+        return kind.name, attack(kind, number, seed, folder)
+
+    return numbered
+
+
 def main() -> int:
     """Attack until the time is over, write the report, and return 1 if anything fell."""
-    parser = argparse.ArgumentParser("python -m tests.faults.readers", description=__doc__)
-    parser.add_argument("--number", type=int, default=1_000_000)
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--report", type=Path)
+    parser = shares.options(__doc__)
+    parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--only", type=int, help="read one input again, by its number")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    end, made, fallen = time.monotonic() + 60 * given.minutes, Counter(), []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        kinds = formats(folder)
-        first = given.only or 0
-        for number in range(first, first + 1 if given.only is not None else given.number):
-            if time.monotonic() > end:
-                break
-            kind = kinds[number % len(kinds)]
-            made[kind.name] += 1
-            if wrong := attack(kind, number, given.seed, folder):
-                fallen.append({"number": number, "format": kind.name, "wrong": wrong})
-                print(f"{number}, {kind.name}: {wrong}", flush=True)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if most > BYTES:
-        fallen.append({"number": -1, "format": "all", "wrong": f"{most / 2**30:.2f} GB of memory"})
-    report = {"seed": given.seed, "inputs": sum(made.values()), "peak_gb": round(most / 2**30, 2)}
-    report |= {"formats": dict(made), "fallen": fallen}
-    if given.report is not None:
-        given.report.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"{sum(made.values())} inputs, {len(fallen)} fell, {most / 2**30:.2f} GB at most")
-    return bool(fallen)
+    os.environ |= {"POLARS_MAX_THREADS": "1", "RUST_BACKTRACE": "0"}  # before polars is asked for anything
+    numbers = range(given.count) if given.only is None else range(given.only, given.only + 1)
+    end = time.monotonic() + 60 * given.minutes
+    with tempfile.TemporaryDirectory() as folder:
+        outcomes = shares.spread(partial(prepare, Path(folder), given.seed), numbers, given.jobs, end)
+        report = shares.summary(outcomes, given)
+    shares.write(report, given.report)
+    return bool(report["fallen"])
 
 
 if __name__ == "__main__":
