@@ -66,10 +66,6 @@ class LandscapePrior(TaskSource):
         self.settings = LandscapeSettings() if settings is None else settings
         self.refresh_every = self.settings.refresh_every
 
-    def static(self) -> Tensors:
-        """Nothing lasts."""
-        return {}
-
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw functions: x, y, and which inputs are used."""
         settings, random = self.settings, Random(generator, device)
