@@ -26,11 +26,8 @@ from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.summary import blind
 from dsvnp.tabular.views import Layout, fit_view
 
-LINEAR_VIEWS = {
-    "linear": 1.0,
-    "tight linear": 0.03,
-    "loose linear": 100.0,
-}  # and the C of logistic regression
+# regularisation C of the logistic regression of each linear view
+LINEAR_VIEWS = {"linear": 1.0, "tight linear": 0.03, "loose linear": 100.0}
 
 NEAR_ROWS = 512  # of the context of a box
 
