@@ -142,10 +142,11 @@ class _NoDraws(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in (Tensor.uniform_, Tensor.normal_):
-            return args[0]
+        kwargs = kwargs or {}
+        if func in (Tensor.uniform_, Tensor.normal_) or getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
         own = {"generator": torch.Generator()} if func is torch.randn else {}
-        return func(*args, **(own | (kwargs or {})))
+        return func(*args, **(own | kwargs))
 
 
 def _check_sizes(settings: Mapping[str, Any]) -> None:
