@@ -291,9 +291,23 @@ def _fused(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) 
     """
     if not slots.keys.shape[-2]:
         return torch.zeros_like(queries)
-    mask = slots.mask.expand(*queries.shape[:-3], -1)[..., None, :, None]  # [..., 1, N, 1]
-    keys, values = torch.where(mask, slots.keys, 0.0), torch.where(mask, slots.values, 0.0)
-    seen = (mask | ~mask.any(-2, keepdim=True)).transpose(-1, -2)  # [..., 1, 1, N]
-    # The kernels take one axis of sets: [..., heads, T, d] -> [sets, heads, T, d].
-    q, k, v, some = (part.flatten(0, -4) if part.ndim > 3 else part for part in (queries, keys, values, seen))
-    return F.scaled_dot_product_attention(q, k, v, some).view(queries.shape)
+    sets = queries.shape[:-3]
+    keys, values = (part.expand(*sets, *part.shape[-3:]) for part in (slots.keys, slots.values))
+    seen: Tensor | None = None
+    if not all_filled(slots.mask):
+        mask = slots.mask.expand(*sets, -1)[..., None, :, None]  # [..., 1, N, 1]
+        keys, values = torch.where(mask, keys, 0.0), torch.where(mask, values, 0.0)
+        seen = _one_axis((mask | ~mask.any(-2, keepdim=True)).transpose(-1, -2))  # [sets, 1, 1, N]
+    q, k, v = (_one_axis(part) for part in (queries, keys, values))
+    return F.scaled_dot_product_attention(q, k, v, seen).view(queries.shape)
+
+
+def _one_axis(part: Tensor) -> Tensor:
+    """The kernels take one axis of sets: [..., heads, T, d] -> [sets, heads, T, d]."""
+    return part.flatten(0, -4) if part.ndim > 3 else part
+
+
+def all_filled(mask: Tensor) -> bool:
+    """Whether it is known that every slot is filled; a GPU, `vmap` and a compiler are not asked."""
+    traced = torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(mask)
+    return mask.device.type == "cpu" and not traced and bool(mask.all())

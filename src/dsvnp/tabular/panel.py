@@ -33,6 +33,7 @@ LINEAR_VIEWS = {
 }  # and the C of logistic regression
 
 NEAR_ROWS = 512  # of the context of a box
+ROWS = 500  # that the network answers at once
 
 Told = tuple[Tensor, Tensor]  # encoded inputs [N, D] and one output [N]
 Consulted = Callable[[Sequence[Tensor]], Predictive]  # rows [T, D] of each set → [B, S, 1, T, 1 or C]
@@ -252,14 +253,14 @@ class Panel:
         boards = [self._board(column, x, y[:, column]) for column in range(len(self.members))]
 
         def answer(rows: Tensor) -> Predictive:
-            return stretch_all(side_by_side([board(rows.cpu()) for board in boards]), self.stretch)
+            parts = [side_by_side([board(some) for board in boards]) for some in rows.cpu().split(ROWS)]
+            return stretch_all(concatenate(parts, dim=3), self.stretch)
 
         return answer
 
     def predict(self, context: Pair, x: Tensor, draws: Draws) -> Predictive:
         """Predict rows x [T, D] from context rows."""
-        answer = self.condition(context, draws)
-        return concatenate([answer(rows) for rows in x.split(500)], dim=3)
+        return self.condition(context, draws)(x)
 
     def baselines(self, x: Tensor) -> dict[str, Predictive]:
         """What anybody could have said of rows x: the mean predictor, and ridge or logistic regression."""

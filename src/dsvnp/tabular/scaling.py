@@ -52,12 +52,12 @@ class InputScaling:
 
     def transform(self, x: Tensor) -> Tensor:
         """Rows [..., D] as the network reads them."""
-        z = self.scaled(x)
-        return z / (1 + (z / LIMIT).square()).sqrt()
+        return self.both(x)[..., : x.shape[-1]]
 
     def both(self, x: Tensor) -> Tensor:
         """Rows squashed and not, side by side, [..., 2 D]: what the linear part chooses from."""
-        return torch.cat([self.transform(x), self.scaled(x)], dim=-1)
+        z = self.scaled(x)
+        return torch.cat([z / (1 + (z / LIMIT).square()).sqrt(), z], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class OutputScaling:
     def linear(self, x: Tensor) -> Tensor:
         """The linear part for inputs [..., 2 D_x], in the user's units."""
         # Files of version 1 read squashed inputs alone.
-        return x[..., : len(self.weight)] @ self.weight + self.bias
+        return x[..., : self.weight.shape[-2]] @ self.weight + self.bias
 
     def transform(self, x: Tensor, y: Tensor) -> Tensor:
         """Residuals of y in unit variance."""
@@ -204,7 +204,7 @@ class ClassScaling:
 
     def linear(self, x: Tensor) -> Tensor:
         """Log-odds of the logistic regression for inputs of `InputScaling.both`, [..., classes]; none without one."""
-        return x[..., : len(self.weight)] @ self.weight + self.bias
+        return x[..., : self.weight.shape[-2]] @ self.weight + self.bias
 
     def transform(self, x: Tensor, y: Tensor) -> Tensor:
         """The labels."""
