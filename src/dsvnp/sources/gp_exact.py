@@ -76,9 +76,8 @@ def integrated(task: Task, prior: GPPrior, num_nodes: int = 24) -> Likelihoods:
             node = Hyperparameters(length[None], scale[None], torch.ones_like(scale)[None])
             parts.append(_factorise(sorted_task, node, prior))
     log_prior = (log_w_length[:, None] + log_w_scale).flatten()  # [G]
-    log_weights = (torch.stack([part.context for part in parts]) + log_prior[:, None]).log_softmax(
-        0
-    )  # [G, B]
+    # [G, B]
+    log_weights = (torch.stack([part.context for part in parts]) + log_prior[:, None]).log_softmax(0)
     per_point = torch.stack([part.per_point for part in parts]) + log_weights[..., None]
     together = torch.stack([part.targets for part in parts]) + log_weights
     return _collect(sorted_task, per_point.logsumexp(0), together.logsumexp(0))
