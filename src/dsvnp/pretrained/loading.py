@@ -145,7 +145,7 @@ class _NoDraws(TorchFunctionMode):
         if func in (Tensor.uniform_, Tensor.normal_):
             return args[0]
         own = {"generator": torch.Generator()} if func is torch.randn else {}
-        return func(*args, **(kwargs or {}), **own)
+        return func(*args, **{**own, **(kwargs or {})})
 
 
 def _check_sizes(settings: Mapping[str, Any]) -> None:
