@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ LINEAR_VIEWS = {"linear": 1.0, "tight linear": 0.03, "loose linear": 100.0}
 NEAR_ROWS = 512  # of the context of a box
 ROWS = 500  # that the network answers at once
 
+Made = TypeVar("Made")
 Told = tuple[Tensor, Tensor]  # encoded inputs [N, D] and one output [N]
 Consulted = Callable[[Sequence[Tensor]], Predictive]  # rows [T, D] of each set → [B, S, 1, T, 1 or C]
 
@@ -77,9 +79,9 @@ def consult(
         return _linear(sets, problem, LINEAR_VIEWS[view])
     lines: list[Line] = []
     if view == "residuals":
-        lines = [Line.fit(x, y) for x, y in sets]
+        lines = _for_each(sets, Line.fit)
         sets = [(x, y - line(x)) for (x, y), line in zip(sets, lines, strict=True)]
-    views = [fit_view("columns" if lines else view, problem.layout, x, y) for x, y in sets]
+    views = _for_each(sets, partial(fit_view, "columns" if lines else view, problem.layout))
     shown = [(show(x), y) for show, (x, y) in zip(views, sets, strict=True)]
     reading = read(shown, orders, problem.num_classes, problem.device, exact)
 
@@ -93,6 +95,12 @@ def consult(
         return found.affine(shift[:, None, None, :, None].to(problem.device), one)
 
     return answer
+
+
+def _for_each(sets: Sequence[Told], make: Callable[[Tensor, Tensor], Made]) -> list[Made]:
+    """Make something of each set; sets that have the same inputs, as with other orders of columns, share it."""
+    made = {id(x): make(x, y) for x, y in {id(x): (x, y) for x, y in sets}.values()}
+    return [made[id(x)] for x, _ in sets]
 
 
 def consult_near(
@@ -152,7 +160,7 @@ def _linear(sets: Sequence[Told], problem: Problem, strength: float) -> Consulte
             return CategoricalPredictive(torch.stack(each).log_softmax(-1)[:, None, None].to(device))
 
         return classes
-    lines = [Line.fit(x, y) for x, y in sets]
+    lines = _for_each(sets, Line.fit)
 
     def numbers(rows: Sequence[Tensor]) -> Predictive:
         loc = torch.stack([line(x) for line, x in zip(lines, rows, strict=True)])[:, None, None, :, None]
