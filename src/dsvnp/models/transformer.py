@@ -197,6 +197,11 @@ class Layer(nn.Module):
         slots = Slots(keys, values, x, mask)
         return self._update(h, queries, x, slots), slots
 
+    def slots(self, h: Tensor, x: Tensor, mask: Tensor) -> Slots:
+        """What tokens would attend to."""
+        keys, values = self._heads(h, x, 1, 3)
+        return Slots(keys, values, x, mask)
+
     def onto(self, h: Tensor, x: Tensor, slots: Slots) -> Tensor:
         """Let tokens attend to slots that were computed before."""
         (queries,) = self._heads(h, x, 0, 1)
@@ -237,10 +242,16 @@ class Trunk(nn.Module):
                 dim_x, settings.num_heads, settings.width // settings.num_heads, settings.rotary
             )
 
-    def among(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, list[Slots]]:
-        """Pass tokens [..., T, W] that attend to those under the mask; also return the slots of each layer."""
-        memory, x = [], self.place(x[..., : self.dim_x])
+    def among(self, h: Tensor, x: Tensor, mask: Tensor, finish: bool = True) -> tuple[Tensor, list[Slots]]:
+        """Pass tokens [..., T, W] that attend to those under the mask; also return the slots of each layer.
+
+        Who needs the slots alone does not `finish`: of the last layer nothing else is computed.
+        """
+        memory: list[Slots] = []
+        x = self.place(x[..., : self.dim_x])
         for layer in self.layers:
+            if not finish and layer is self.layers[-1]:
+                return h, [*memory, layer.slots(h, x, mask)]
             h, slots = layer(h, x, mask)
             memory.append(slots)
         return self.norm(h), memory
