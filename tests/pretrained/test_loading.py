@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save
 import dsvnp
 from dsvnp import Architecture, Transformer, make_model
 from dsvnp.pretrained import Card, load_pretrained, read_card, save_pretrained
+from dsvnp.pretrained.heads import for_classes
 from dsvnp.pretrained.loading import hashlib
 from dsvnp.task import Task
 
@@ -172,4 +173,5 @@ def test_loading_leaves_torchs_random_numbers_alone(model, tmp_path):
     before = torch.get_rng_state()
     for name, folder in (("curves", None), ("tables", None), ("mine", tmp_path)):
         load_pretrained(name, folder)
+    for_classes(load_pretrained("tables"), 3)
     assert torch.equal(torch.get_rng_state(), before)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -23,11 +24,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from dsvnp.files import write_atomically
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.naming import unknown
+from dsvnp.networks import WithoutDraws
 from dsvnp.schema import NUMBER, read_json, wrong
 
 SHIPPED = Path(__file__).parent / "weights"
@@ -129,23 +130,11 @@ def _empty(card: Card, path: Path) -> NeuralProcess:
     try:
         _check_sizes(card.architecture)
         make = partial(make_model, card.model, Architecture.from_dict(card.architecture))
-        with _NoDraws() if path.parent == SHIPPED else torch.device("meta"):
+        with WithoutDraws(), nullcontext() if path.parent == SHIPPED else torch.device("meta"):
             return make()
     except REFUSALS as error:
         reason = str(error).partition("\n")[0]
         raise WeightsError(f"{path}: its network cannot be made ({reason}); get both files again") from None
-
-
-class _NoDraws(TorchFunctionMode):
-    """Draws no first weights from torch's generator: others take their place."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in (Tensor.uniform_, Tensor.normal_):
-            return args[0]
-        own = {"generator": torch.Generator()} if func is torch.randn else {}
-        return func(*args, **{**own, **(kwargs or {})})
 
 
 def _check_sizes(settings: Mapping[str, Any]) -> None:
