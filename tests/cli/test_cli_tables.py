@@ -504,6 +504,22 @@ def test_groups_and_the_latest_rows_are_held_out_when_asked(run, tmp_path):
         assert (code, message in err) == (2, True), err
 
 
+def test_a_column_of_weights_is_no_input_and_moves_predictions(run, tmp_path):
+    x, y = np.random.default_rng(0).normal(size=80).round(3), np.arange(80) % 2
+    table = write(tmp_path / "t.csv", {"x": x, "y": y, "count": 1 + 2 * y, "word": ["a"] * 80})
+    told = ["--target", "y", "--task", "regression", "--exclude", "word", "--weight"]
+    code, out, err = fit(run, table, tmp_path / "m", *told, "count")
+    assert (code, "count" in out) == (0, False), err
+    assert run("predict", tmp_path / "m", table, "--out", tmp_path / "p.csv")[0] == 0
+    assert pl.read_csv(tmp_path / "p.csv")["y"].mean() == pytest.approx(0.75, abs=0.08)
+    for words, message in (
+        (["word"], "--weight word has no number at"),
+        (["count", "--group", "word"], "add --one-table"),
+    ):
+        code, _, err = fit(run, table, tmp_path / "q", *told, *words)
+        assert (code, message in err) == (2, True), err
+
+
 def test_a_fit_that_learned_nothing_says_so(run, tmp_path):
     rng = np.random.default_rng(0)
     table = write(tmp_path / "t.csv", {"a": rng.normal(size=60).round(3), "y": rng.normal(size=60).round(3)})

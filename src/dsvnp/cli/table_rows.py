@@ -135,15 +135,16 @@ def tasks_of(x: Columns, y: Array, targets: Sequence[str], groups: Array) -> lis
     return [(x.rows(rows), named(y[rows], targets)) for rows in found if len(rows) > 1]
 
 
-def moments(rows: Columns, time: str, path: Path) -> Array:
-    """The column that the latest rows are held out by: numbers or dates, all of them known."""
-    name = column_names(time, rows, path)[0]
+def full_column(option: str, given: str, rows: Columns, path: Path, dates: bool = False) -> Array:
+    """The column that an option names: numbers, or dates too, all of them known."""
+    name = column_names(given, rows, path)[0]
     values = rows[name]
-    gone = missing_cells(values) if values.dtype.kind in "fM" else np.ones(len(values), dtype=bool)
+    kinds = "fM" if dates else "f"
+    gone = missing_cells(values) if values.dtype.kind in kinds else np.ones(len(values), dtype=bool)
     if gone.any():
-        place = rows.place(int(gone.argmax()))
+        what, place = "number or date" if dates else "number", rows.place(int(gone.argmax()))
         raise ValueError(
-            f"{path}: --time {name} has no number or date at {place}; fill it in, or choose another column"
+            f"{path}: {option} {name} has no {what} at {place}; fill it in, or choose another column"
         )
     return values
 

@@ -67,6 +67,9 @@ def fit(
     time: Annotated[
         str | None, typer.Option(help="Column of numbers or dates; the latest rows are held out.")
     ] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="Column of numbers that says how many rows a row counts as; no input.")
+    ] = None,
     drop_missing: DropMissing = False,
     strict: Strict = False,
     device: Device = "auto",
@@ -76,7 +79,14 @@ def fit(
 
     With --group each group is a table of its own, and the model predicts a new one from some of its rows.
     """
-    from dsvnp.cli.table_rows import all_at_once, check_kept, chosen_columns, column_names, without_missing
+    from dsvnp.cli.table_rows import (
+        all_at_once,
+        check_kept,
+        chosen_columns,
+        column_names,
+        full_column,
+        without_missing,
+    )
     from dsvnp.cli.targets import outputs_of
     from dsvnp.models import MODELS
     from dsvnp.tabular import NPClassifier, NPRegressor
@@ -87,7 +97,7 @@ def fit(
     from dsvnp.training.hooks import tensorboard
 
     kinds = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
-    _check_held_out(group, one_table, time)
+    _check_held_out(group, one_table, time, weight)
     lookup(model, {AUTO: None, **MODELS}, "model")
     lookup(effort, EFFORTS, "effort")
     lookup(task, kinds, "task")
@@ -97,7 +107,8 @@ def fit(
         rows = read_table(table)
         targets = column_names(target, rows, table)
         groups = column_names(group, rows, table) if group else []
-        chosen = chosen_columns(inputs, exclude, [*targets, *groups], rows, table)
+        weights = column_names(weight, rows, table) if weight else []
+        chosen = chosen_columns(inputs, exclude, [*targets, *groups, *weights], rows, table)
         used = rows.select([*chosen, *targets])
         all_at_once(partial(check_texts, table, used), partial(Encoding.fit, rows.select(chosen)))
         kind = kinds[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
@@ -112,6 +123,7 @@ def fit(
         how |= {"missing": "refuse" if strict else "impute", "random_state": seed}
         estimator = kind(model, **how, device=device, verbose=True)
         by = _held_out_by(rows.rows(keep), groups if one_table else [], time, table)
+        by |= {"sample_weight": full_column("--weight", weight, rows.rows(keep), table)} if weight else {}
         _learn(estimator, x, y, targets, rows.rows(keep).select([] if one_table else groups), by)
     estimator.target_names_ = tuple(targets)
     what = "Groups" if groups and not one_table else "Rows"
@@ -230,7 +242,7 @@ def _contexts(
     return contexts(estimator, rows, known, group, table)
 
 
-def _check_held_out(group: str | None, one_table: bool, time: str | None) -> None:
+def _check_held_out(group: str | None, one_table: bool, time: str | None, weight: str | None) -> None:
     """Refuse options of which one says nothing without, or with, another."""
     if one_table and not group:
         raise ValueError(
@@ -238,15 +250,17 @@ def _check_held_out(group: str | None, one_table: bool, time: str | None) -> Non
         )
     if time and group:
         raise ValueError("rows are held out by --group or by --time, got both; choose one")
+    if weight and group and not one_table:
+        raise ValueError("--weight weighs rows of one table, got --group; add --one-table, or leave it out")
 
 
 def _held_out_by(rows: Columns, groups: Sequence[str], time: str | None, table: Path) -> dict[str, Any]:
     """What `fit` is told of the rows that are to be held out together."""
-    from dsvnp.cli.table_rows import moments
+    from dsvnp.cli.table_rows import full_column
     from dsvnp.tabular.columns import texts_of
 
     by: dict[str, Any] = {"groups": texts_of(rows[groups[0]])} if groups else {}
-    return by | ({"time": moments(rows, time, table)} if time else {})
+    return by | ({"time": full_column("--time", time, rows, table, dates=True)} if time else {})
 
 
 def _check_out(out: Path) -> None:

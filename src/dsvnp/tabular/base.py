@@ -48,6 +48,7 @@ from dsvnp.tabular.recipe import AUTO, EFFORTS, Recipe, recipe_for_table, recipe
 from dsvnp.tabular.remoteness import FEW, remoteness, usual_distance
 from dsvnp.tabular.summary import Summary, calibration_of, classes_as_text, summarise
 from dsvnp.tabular.views import Layout
+from dsvnp.tabular.weights import Weights, rows_that_count
 from dsvnp.training import Reporter
 
 FEW_ROWS = 10  # of which a fit says that they are few
@@ -152,7 +153,7 @@ class BaseNP(Pictures, RowReader, ABC):
 
     # --- fitting ---
 
-    def fit(self, X: Any, y: Any, groups: Any = None, time: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, groups: Any = None, time: Any = None, sample_weight: Any = None) -> Self:
         """Fit to one table; tasks are random parts of its rows.
 
         Args:
@@ -161,10 +162,15 @@ class BaseNP(Pictures, RowReader, ABC):
             groups: one value per row; rows with the same one are held out together, where new rows will come from
                 groups that training did not see.
             time: one number or date per row; the latest rows are held out, where new rows will be later.
+            sample_weight: one number per row: a row of weight 2 counts as two rows, one of weight 0 is left out.
+                Only ratios matter; see `weights` for how.
         """
+        X, y, groups, time, sample_weight = rows_that_count(X, y, groups, time, sample_weight)
         x, known = self._read_pair(X, y, reset=True)
-        by = hold_out_by(groups, time, known_rows(self._read_outputs(y, reset=False)))
-        y = known
+        there = known_rows(self._read_outputs(y, reset=False))
+        by, y = hold_out_by(groups, time, there), known
+        own = None if sample_weight is None else sample_weight[there.numpy()]
+        weights = Weights.product(own, self._class_weights(y))
         if len(x) < 2:
             raise ValueError(
                 f"expected at least 2 rows with a known output, got n_samples={len(x)}; a row must be left to learn by"
@@ -176,14 +182,15 @@ class BaseNP(Pictures, RowReader, ABC):
                 stacklevel=2,
             )
         seed = self._start()
-        panel = self._choose(x, y, seed, by) if self.model == AUTO else None
+        panel = self._choose(x, y, seed, by, weights) if self.model == AUTO else None
         if panel is None or self.refine:
-            parts = parts_of_table(x, y, self.n_replicas or EFFORTS[self.effort].table, seed, by)
+            parts = parts_of_table(x, y, self.n_replicas or EFFORTS[self.effort].table, seed, by, weights)
             recipe = recipe_for_table(len(parts[0].tables[0][0]), self.effort, self._changes())
             self._train(parts, [recipe], seed)
         if panel is not None:
             self._seat(panel, seed)
-        chosen = np.random.default_rng(seed).permutation(len(x))[: self.ensemble_.num_context]
+        rows = weights.repeated(np.arange(len(x)), seed)
+        chosen = np.random.default_rng(seed).permutation(rows)[: self.ensemble_.num_context]
         self.context_ = x[chosen], y[chosen]
         return self
 
@@ -245,7 +252,11 @@ class BaseNP(Pictures, RowReader, ABC):
             "width": self.width,
         }
 
-    def _choose(self, x: Tensor, y: Tensor, seed: int, by: HoldOut) -> Chosen:
+    def _class_weights(self, y: Tensor) -> NDArray[np.float64] | None:
+        """What the class of each row counts; None if all count alike."""
+        return None
+
+    def _choose(self, x: Tensor, y: Tensor, seed: int, by: HoldOut, weights: Weights) -> Chosen:
         """Choose a panel of the pretrained network, which needs no training."""
         idle = [name for name in OF_TRAINING if getattr(self, name) is not None]
         if idle and not self.refine:
@@ -259,7 +270,9 @@ class BaseNP(Pictures, RowReader, ABC):
         question = Question(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
         if said := outside(question):
             warnings.warn(said, UserWarning, stacklevel=3)
-        return choose_panel(x, y, question, self.effort, seed, self.max_context, self.target_names_, by)
+        return choose_panel(
+            x, y, question, self.effort, seed, self.max_context, self.target_names_, by, weights
+        )
 
     def _seat(self, chosen: Chosen, seed: int) -> None:
         """Predict by a panel, unless held-out rows are likelier under replicas that were trained as well."""

@@ -38,6 +38,7 @@ from dsvnp.tabular.reading import check_known
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.summary import Summary, blind, calibration_of, prior_of, summarise
 from dsvnp.tabular.views import MOST_COLUMNS
+from dsvnp.tabular.weights import ALIKE, Weights
 
 SEATS = 8
 PSEUDO_ROWS = 2.0
@@ -92,6 +93,10 @@ class Split(NamedTuple):
     def __len__(self) -> int:
         return len(self.read)
 
+    def repeated(self, weights: Weights, seed: int) -> Split:
+        """The folds with each row as often as its weight says."""
+        return Split(*(np.stack([weights.repeated(rows, seed) for rows in part]) for part in self))
+
 
 def choose_panel(
     x: Tensor,
@@ -102,6 +107,7 @@ def choose_panel(
     most_rows: int | None,
     names: Sequence[str],
     by: HoldOut = BY_CHANCE,
+    weights: Weights = ALIKE,
 ) -> Chosen:
     """Choose a panel for a table.
 
@@ -114,6 +120,7 @@ def choose_panel(
         most_rows: rows that a member reads; None for as many as the network knows.
         names: of the outputs.
         by: what decides which rows are held out.
+        weights: of the rows.
     """
     budget, width, views = BUDGETS[effort], problem.layout.width + 1, problem.views()
     costly = [view not in LINEAR_VIEWS for view in views]
@@ -124,6 +131,7 @@ def choose_panel(
         split = split_large(len(x), seed)
     else:
         split = split_rows(y, most, budget.held_out // (width * sum(costly)), budget.folds, seed)
+    split = split.repeated(weights, seed)
     check_known([[(x[rows], y[rows])] for rows in split.read], names)
     held = torch.from_numpy(split.held.reshape(-1))
     truth = y[held].to(problem.device)
@@ -140,8 +148,16 @@ def choose_panel(
     mixture = stretch_all(mixture, stretch)
     calibration = calibration_of(mixture, truth).cpu()
     kept = MANY_ROWS if leaves > 1 else most * passes
+    whole = weights.repeated(np.arange(len(x)), seed)
     panel = Panel(
-        tuple(boards), stretch, most, leaves, kept, problem, *_plain(x, y, problem, seed), calibration
+        tuple(boards),
+        stretch,
+        most,
+        leaves,
+        kept,
+        problem,
+        *_plain(x[whole], y[whole], problem, seed),
+        calibration,
     )
     called = "logistic regression" if problem.num_classes else "ridge"
     predictions = {"neural process": mixture, "mean predictor": blind(panel.prior, len(truth)), called: line}
