@@ -533,11 +533,31 @@ def test_all_mistakes_of_a_table_are_listed_at_once(run, tmp_path):
         "id": [f"r{i}" for i in range(60)],
         "when": ["01/02/2024"] * 60,
         "big": ["1 000"] * 60,
+        "odd": [*map(str, range(57)), "x", "y", "z"],
+        "gap": [None, *range(59)],
+        "still": [1] * 60,
+        "note": [*map(str, range(59)), "unread"],
     }
-    code, _, err = fit(run, write(tmp_path / "t.csv", cells), tmp_path / "m", "--target", "flow")
+    options = ["--target", "flow,still", "--exclude", "note", "--strict"]
+    code, _, err = fit(run, write(tmp_path / "t.csv", cells), tmp_path / "m", *options)
     assert code == 2
-    for name in ("id", "when", "big"):
-        assert f"column {name!r}" in err
+    for name in ("id", "when", "big", "odd", "gap", "still"):
+        assert err.count(repr(name)) == 1, (name, err)
+    assert "'x' is not a number, as most of this column are (nor are 2 others)" in err
+    assert "note" not in err  # an excluded column may hold anything
+
+
+def test_a_model_lists_all_mistakes_of_a_new_table_at_once(run, tmp_path):
+    told = {"a": np.arange(30), "b": np.arange(30) % 7, "c": np.arange(30) % 5, "y": np.arange(30) ** 2}
+    assert fit(run, write(tmp_path / "t.csv", told), tmp_path / "m", "--target", "y")[0] == 0
+    asked = write(tmp_path / "u.csv", {"a": ["1", "2", "x"], "d": ["1", "2", "u"]})
+    for command in (
+        ["predict", tmp_path / "m", asked, "--out", tmp_path / "p.csv"],
+        ["evaluate", tmp_path / "m", asked],
+    ):
+        code, _, err = run(*command)
+        assert code == 2
+        assert [repr(name) in err for name in "abcd"] == [True, True, True, False], err
 
 
 # --- names are texts, and nothing else ---

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import Array, Columns, texts_of
 from dsvnp.tabular.distribution import ends_of
 from dsvnp.tabular.encoding import Encoding
-from dsvnp.tabular.table_files import parts_of_table, read_table
+from dsvnp.tabular.table_files import Problems, parts_of_table, read_table
 
 PART = 20_000  # rows of a file that are predicted before the next are read
 
@@ -23,14 +24,17 @@ PART = 20_000  # rows of a file that are predicted before the next are read
 def column_names(text: str, rows: Columns, path: Path) -> list[str]:
     """Columns a user names, all of which must be there."""
     names = [name.strip() for name in text.split(",")] if text not in rows.columns else [text]
-    for name in names:
+    problems = []
+    for name in dict.fromkeys(names):
         if name not in rows.columns:
-            message = unknown(name, rows.columns, f"column of {path}")
+            problems.append(unknown(name, rows.columns, f"column of {path}"))
             if len(rows.columns) == 1:  # probably something else is between them
-                message += " It has a single column; columns are separated by a comma, semicolon, tab or bar."
-            raise ValueError(message)
+                problems[-1] += (
+                    " It has a single column; columns are separated by a comma, semicolon, tab or bar."
+                )
         if names.count(name) > 1:
-            raise ValueError(f"column {name!r} is named twice in {text!r}; once is enough")
+            problems.append(f"column {name!r} is named twice in {text!r}; once is enough")
+    refuse(problems)
     return names
 
 
@@ -61,21 +65,31 @@ def inputs_of(estimator: BaseNP, rows: Columns, path: Path) -> Columns:
 
 def all_at_once(*checks: Callable[[], object]) -> None:
     """Do some checks, and raise what all of them complain of as one error."""
-    problems = []
+    problems: list[str] = []
     for check in checks:
         try:
             check()
         except ValueError as error:
-            problems.append(str(error))
-    if problems:
-        raise ValueError("\n".join(problems))
+            problems += str(error).split("\n")
+    refuse(problems)
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Raise all problems as one error, each of them once; none is no error."""
+    if lines := list(dict.fromkeys(problems)):
+        raise ValueError("\n".join(lines))
+
+
+def check_cells(problems: Problems, names: Iterable[str]) -> None:
+    """Refuse columns that are needed and have cells that could not be read."""
+    refuse(problems[name] for name in names if name in problems)
 
 
 def check_columns(names: Sequence[str], rows: Columns, path: Path, what: str) -> None:
     """Refuse a table that lacks a column of the model's."""
-    for name in names:
-        if name not in rows.columns:
-            raise ValueError(f"{path} has no column {name!r}, which the model {what}")
+    refuse(
+        f"{path} has no column {name!r}, which the model {what}" for name in names if name not in rows.columns
+    )
 
 
 def without_missing(
@@ -91,11 +105,11 @@ def without_missing(
         path: the file.
     """
     keep = np.ones(len(rows), dtype=bool)
-    taken = encoding or Encoding.fit(rows)
+    texts = None if encoding is None else dict(zip(encoding.names, encoding.categories, strict=True))
     problems = []
-    for name, categories in zip(taken.names, taken.categories, strict=True):
-        values = rows[name]
-        gone = missing_cells(values) if categories is None else np.zeros(len(rows), dtype=bool)
+    for name, values in zip(rows.columns, rows.arrays, strict=True):
+        is_text = values.dtype.kind not in "fM" if texts is None else texts[name] is not None
+        gone = np.zeros(len(rows), dtype=bool) if is_text else missing_cells(values)
         if gone.all() and encoding is None:
             problems.append(
                 f"{path}: column {name!r} is empty in all {len(rows)} rows; leave it out with --exclude"
@@ -108,9 +122,17 @@ def without_missing(
             )
         elif drop:
             keep &= ~gone
-    if problems:
-        raise ValueError("\n".join(problems))
+    refuse(problems)
     return rows.rows(keep), keep
+
+
+def check_inputs(rows: Columns, chosen: Sequence[str], strict: bool, path: Path) -> None:
+    """Refuse columns that nothing can be learned from and, if strict, those with gaps."""
+    inputs = rows.select(chosen)
+    all_at_once(
+        partial(Encoding.fit, inputs),
+        partial(without_missing, inputs, None, drop=False, strict=strict, path=path),
+    )
 
 
 def check_kept(num_rows: int, path: Path) -> None:
@@ -210,20 +232,25 @@ class Answer(NamedTuple):
 def answers(estimator: BaseNP, asked: Asked) -> Iterator[Answer]:
     """Predict a file part by part: what is in memory does not grow with it."""
     num_kept = 0
-    for part in parts_of_table(asked.table, texts_for(estimator), PART):
-        answer = _answer(estimator, part, asked)
+    problems: Problems = {}
+    for part in parts_of_table(asked.table, texts_for(estimator), PART, problems):
+        answer = _answer(estimator, part, asked, problems)
         num_kept += int(answer.there.sum())
         yield answer
     check_kept(num_kept, asked.table)
 
 
-def _answer(estimator: BaseNP, whole: Columns, asked: Asked) -> Answer:
-    """Predict one part."""
+def _answer(estimator: BaseNP, whole: Columns, asked: Asked, problems: Problems) -> Answer:
+    """Predict one part, unless there are problems with its cells."""
     path, known = asked.table, asked.known
     copied = column_names(asked.keep, whole, path) if asked.keep else []
     names = prediction_names(estimator.target_names_, getattr(estimator, "classes_", None))
     if both := [name for name in copied if name in names]:
         raise ValueError(f"--keep {', '.join(both)}: a column of the predictions has that name; rename it")
+    all_at_once(
+        partial(check_cells, problems, [*getattr(estimator, "feature_names_in_", []), *copied]),
+        partial(inputs_of, estimator, whole, path),
+    )
     inputs = inputs_of(estimator, whole, path)
     rows, there = without_missing(inputs, estimator.encoding_, asked.drop_missing, asked.strict, path)
     columns: list[Array] = [there[:0]] * len(names)

@@ -81,6 +81,8 @@ def fit(
     """
     from dsvnp.cli.table_rows import (
         all_at_once,
+        check_cells,
+        check_inputs,
         check_kept,
         chosen_columns,
         column_names,
@@ -90,10 +92,9 @@ def fit(
     from dsvnp.cli.targets import outputs_of
     from dsvnp.models import MODELS
     from dsvnp.tabular import NPClassifier, NPRegressor
-    from dsvnp.tabular.encoding import Encoding
     from dsvnp.tabular.memory import check_file
     from dsvnp.tabular.recipe import AUTO, EFFORTS
-    from dsvnp.tabular.table_files import check_texts, read_table
+    from dsvnp.tabular.table_files import Problems, check_texts, read_table
     from dsvnp.training.hooks import tensorboard
 
     kinds = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
@@ -104,14 +105,20 @@ def fit(
     _check_out(out)
     check_file(table)
     with _spoken_warnings(), tensorboard(log_dir):
-        rows = read_table(table)
+        problems: Problems = {}
+        rows = read_table(table, problems=problems)
         targets = column_names(target, rows, table)
         groups = column_names(group, rows, table) if group else []
         weights = column_names(weight, rows, table) if weight else []
         chosen = chosen_columns(inputs, exclude, [*targets, *groups, *weights], rows, table)
-        used = rows.select([*chosen, *targets])
-        all_at_once(partial(check_texts, table, used), partial(Encoding.fit, rows.select(chosen)))
         kind = kinds[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
+        sound = [name for name in targets if name not in problems]
+        all_at_once(
+            partial(check_cells, problems, [*chosen, *targets, *groups, *weights]),
+            partial(check_texts, table, rows.select([*chosen, *targets])),
+            partial(check_inputs, rows, [name for name in chosen if name not in problems], strict, table),
+            *([partial(outputs_of, rows, sound, kind, table)] if sound else []),
+        )
         x, keep = without_missing(rows.select(chosen), None, drop_missing, strict, table)
         check_kept(len(x), table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
@@ -197,19 +204,31 @@ def evaluate(
 
     With --context rows are predicted from those of that table; with --group as well, each group from its own.
     """
-    from dsvnp.cli.table_rows import check_columns, check_kept, inputs_of, without_missing
+    from dsvnp.cli.table_rows import (
+        all_at_once,
+        check_cells,
+        check_columns,
+        check_kept,
+        inputs_of,
+        without_missing,
+    )
     from dsvnp.cli.targets import known_outputs, left_out, outputs_of, texts_for
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.summary import calibration_plot
-    from dsvnp.tabular.table_files import read_table
+    from dsvnp.tabular.table_files import Problems, read_table
 
     if plot is not None:
         _check_plot(plot, table)
     estimator = BaseNP.load(model, device)
     with _spoken_warnings():
-        rows = read_table(table, texts_for(estimator))
+        problems: Problems = {}
+        rows = read_table(table, texts_for(estimator), problems)
         targets = list(estimator.target_names_)
-        check_columns(targets, rows, table, "was fitted to predict")
+        all_at_once(
+            partial(check_cells, problems, [*targets, *getattr(estimator, "feature_names_in_", [])]),
+            partial(check_columns, targets, rows, table, "was fitted to predict"),
+            partial(inputs_of, estimator, rows, table),
+        )
         inputs = inputs_of(estimator, rows, table)
         inputs, keep = without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
         check_kept(len(inputs), table)
