@@ -44,21 +44,13 @@ USE = TableUse(num_orders=2)
 
 @dataclass(frozen=True)
 class Example:
-    """A function that the demo shows.
+    """A function that the demo shows."""
 
-    Attributes:
-        title: what it is.
-        function: E[y | x].
-        noise: standard deviation of y at x.
-        count: points that are known.
-        gap: an interval without known points.
-    """
-
-    title: str
-    function: Callable[[Floats], Floats]
-    noise: Callable[[Floats], Floats]
-    count: int
-    gap: tuple[float, float] = (0.0, 0.0)
+    title: str  # what it is
+    function: Callable[[Floats], Floats]  # E[y | x]
+    noise: Callable[[Floats], Floats]  # standard deviation of y at x
+    count: int  # points that are known
+    gap: tuple[float, float] = (0.0, 0.0)  # an interval without known points
 
     def points(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Draw known points in [0, 10], outside of the gap."""

@@ -1,7 +1,5 @@
 """The demo with training: four neural processes on the paper's curves (Sec. 4.1) in a few minutes on two cores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -27,7 +27,8 @@ from dsvnp.paper.report.page import write_report
 from dsvnp.paper.runner import run
 from dsvnp.sources.curves import Curves
 from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.saving import RECORD, TENSORS, content_of
+from dsvnp.tabular.content import content_of
+from dsvnp.tabular.saving import RECORD, TENSORS
 from dsvnp.tabular.table_writing import TableWriter
 from dsvnp.training import CheckpointError, Fleet, Reporter, Settings, train
 from dsvnp.training import checkpoint as checkpoints

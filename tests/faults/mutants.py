@@ -29,9 +29,10 @@ TESTS = {
     "objectives.py": ["tests/test_objectives.py", "tests/training/test_objective_kinds.py"],
     "predictive": ["tests/test_predictive.py", "tests/predictive"],
     "aggregators.py": ["tests/test_aggregators.py"],
-    "likelihoods.py": ["tests/test_likelihoods.py"],
+    "likelihoods/numbers.py": ["tests/test_likelihoods.py"],
     "training/checkpoint.py": ["tests/training/test_checkpoint.py"],
     "tabular/saving.py": ["tests/tabular/test_saving.py", "tests/tabular/test_saving_faults.py"],
+    "tabular/content.py": ["tests/tabular/test_saving.py", "tests/tabular/test_saving_faults.py"],
     "tabular/checking.py": ["tests/tabular/test_saving.py", "tests/tabular/test_saving_faults.py"],
 }
 HANG = 600  # seconds after which a mutant counts as noticed

@@ -1,7 +1,5 @@
 """`dsvnp models` and `dsvnp demo`: a first look."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

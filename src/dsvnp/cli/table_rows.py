@@ -1,8 +1,6 @@
 """Rows: which columns and rows of a file a model reads, and what it predicts for them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +14,7 @@ from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import Array, Columns, texts_of
 from dsvnp.tabular.distribution import ends_of
 from dsvnp.tabular.encoding import Encoding
-from dsvnp.tabular.table_files import Problems, parts_of_table, read_table
+from dsvnp.tabular.table_files import Problems, check_texts, parts_of_table, read_table
 
 PART = 20_000  # rows of a file that are predicted before the next are read
 
@@ -54,12 +52,26 @@ def chosen_columns(
     return chosen
 
 
-def inputs_of(estimator: BaseNP, rows: Columns, path: Path) -> Columns:
-    """The columns a model was fitted to, in its order; others do not matter."""
+def inputs_of(
+    estimator: BaseNP, rows: Columns, path: Path, problems: Problems, targets: Sequence[str] = ()
+) -> Columns:
+    """The columns a model was fitted to, in its order; others do not matter.
+
+    Args:
+        estimator: the model.
+        rows: the table.
+        path: its file.
+        problems: columns whose cells could not be read.
+        targets: columns that must be there too.
+    """
     names = list(getattr(estimator, "feature_names_in_", []))
     if not names:
         raise ValueError("the model was fitted to arrays, whose columns have no names; ask it from Python")
-    check_columns(names, rows, path, "was fitted with")
+    all_at_once(
+        partial(check_cells, problems, [*names, *targets]),
+        partial(check_columns, targets, rows, path, "was fitted to predict"),
+        partial(check_columns, names, rows, path, "was fitted with"),
+    )
     return rows.select(names)
 
 
@@ -126,12 +138,34 @@ def without_missing(
     return rows.rows(keep), keep
 
 
-def check_inputs(rows: Columns, chosen: Sequence[str], strict: bool, path: Path) -> None:
-    """Refuse columns that nothing can be learned from and, if strict, those with gaps."""
-    inputs = rows.select(chosen)
+def check_learnable(
+    rows: Columns,
+    chosen: Sequence[str],
+    targets: Sequence[str],
+    kind: type[BaseNP],
+    strict: bool,
+    path: Path,
+    problems: Problems,
+) -> None:
+    """Refuse a table that cannot be learned from, and list all that is wrong with its columns.
+
+    Args:
+        rows: the table.
+        chosen: columns to predict from.
+        targets: columns to predict.
+        kind: of the estimator.
+        strict: refuse missing inputs.
+        path: its file.
+        problems: columns whose cells could not be read.
+    """
+    inputs = rows.select([name for name in chosen if name not in problems])
+    sound = [name for name in targets if name not in problems]
     all_at_once(
+        partial(check_cells, problems, [*chosen, *targets]),
+        partial(check_texts, path, rows.select([*chosen, *targets])),
         partial(Encoding.fit, inputs),
         partial(without_missing, inputs, None, drop=False, strict=strict, path=path),
+        *([partial(outputs_of, rows, sound, kind, path)] if sound else []),
     )
 
 
@@ -184,11 +218,17 @@ class Known(NamedTuple):
     path: Path
 
 
+def read_noted(path: Path, texts: Collection[str] | None = None) -> tuple[Columns, Problems]:
+    """Read a table, and note the columns whose cells cannot be read: who needs them lists all that is wrong."""
+    problems: Problems = {}
+    return read_table(path, texts, problems), problems
+
+
 def read_known(estimator: BaseNP, path: Path) -> Known:
     """Read the rows to predict from."""
-    rows = read_table(path, texts_for(estimator))
+    rows, problems = read_noted(path, texts_for(estimator))
     targets = list(estimator.target_names_)
-    check_columns(targets, rows, path, "predicts")
+    inputs_of(estimator, rows, path, problems, targets)
     return Known(rows, outputs_of(rows, targets, type(estimator), path, learn=False), path)
 
 
@@ -247,11 +287,8 @@ def _answer(estimator: BaseNP, whole: Columns, asked: Asked, problems: Problems)
     names = prediction_names(estimator.target_names_, getattr(estimator, "classes_", None))
     if both := [name for name in copied if name in names]:
         raise ValueError(f"--keep {', '.join(both)}: a column of the predictions has that name; rename it")
-    all_at_once(
-        partial(check_cells, problems, [*getattr(estimator, "feature_names_in_", []), *copied]),
-        partial(inputs_of, estimator, whole, path),
-    )
-    inputs = inputs_of(estimator, whole, path)
+    check_cells(problems, copied)
+    inputs = inputs_of(estimator, whole, path, problems)
     rows, there = without_missing(inputs, estimator.encoding_, asked.drop_missing, asked.strict, path)
     columns: list[Array] = [there[:0]] * len(names)
     if there.any():
@@ -271,7 +308,7 @@ def contexts(
     everything = np.arange(len(whole))
     if known is None:
         return [(everything, None)]
-    inputs = inputs_of(estimator, known.rows, known.path)
+    inputs = inputs_of(estimator, known.rows, known.path, {})
     if group is None:
         return [(everything, (inputs, known.outputs))]
     check_columns([group], whole, path, "is to be grouped by (--group)")

@@ -10,8 +10,6 @@ al., 2025). Attention among cells before attention among rows follows TabICL (Qu
 context rows only.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import NamedTuple, cast, final

@@ -6,8 +6,6 @@ more points is cut into boxes of targets, each predicted from the points nearest
 Axes: N points of the function, T targets, D inputs, one to three.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

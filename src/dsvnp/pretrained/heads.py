@@ -10,8 +10,6 @@ and the last layer of the decoder keeps the rows of its head. Nothing else chang
 with fewer classes than the network has, they are those of the first classes, given that it is one of these.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from dsvnp.likelihoods import NumberOrClass

@@ -1,13 +1,11 @@
 """What each pretrained network is and how it was trained, in settings: the network, its prior, its schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, Self
 
 from dsvnp.models.architecture import Architecture
-from dsvnp.models.base import NeuralProcess
 from dsvnp.models.tabtnp import TabTNP
 from dsvnp.models.tnp import TNP
 from dsvnp.models.transformer import Transformer
@@ -27,7 +25,7 @@ class PretrainingRecipe:
 
     Attributes:
         name: of the weights.
-        make: makes the network.
+        make: makes the network: its class, to be called with its architecture.
         source: the prior, in batches of several shapes that take turns.
         limits: what the network is not made for, in words.
         learning_rate: of AdamW, reached after the warm-up and held until the decay.
@@ -36,7 +34,7 @@ class PretrainingRecipe:
     """
 
     name: str
-    make: Callable[[], NeuralProcess]
+    make: partial[Any]
     source: Rotation
     limits: str = ""
     learning_rate: float = 3e-4
@@ -51,10 +49,25 @@ class PretrainingRecipe:
             optimizer=Adam("adamw", beta2=0.98, weight_decay=0.01, clip_norm=1.0),
             schedule=Schedule("trapezoid", warmup=self.warmup, decay=self.decay),
             precision=precision,
-            compile="regions" if precision == "bf16" else None,
+            compile="regions" if precision in ("bf16", "tf32") else None,
             log_every=500,
             checkpoint_every=5000,
         )
+
+    def widened(self, factor: float) -> Self:
+        """The recipe of a network whose layers are wider by a factor; its weights grow with the square."""
+
+        def wider(sizes: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(max(1, round(factor * size)) for size in sizes)
+
+        def stack(layers: Transformer) -> Transformer:
+            width, feedforward = wider((layers.width, layers.feedforward))
+            return replace(layers, width=width, feedforward=feedforward, embedder=wider(layers.embedder))
+
+        (arch,) = self.make.args
+        layers = {"transformer": stack(arch.transformer), "cells": stack(arch.cells)}
+        changed = replace(arch, decoder=wider(arch.decoder), **layers)
+        return replace(self, make=partial(self.make.func, changed))
 
 
 def tables() -> PretrainingRecipe:
@@ -126,18 +139,20 @@ def landscapes() -> PretrainingRecipe:
         background=1e-4,
         sigma_floor=1e-3,
         sigma_form="exp",
-        decoder=(256,),
+        decoder=(160,),
         cells=Transformer(width=64, num_layers=3, num_heads=4, feedforward=128, fused=True),
-        transformer=Transformer(width=128, num_layers=6, num_heads=4, feedforward=256, fused=True),
+        transformer=Transformer(width=128, num_layers=6, num_heads=4, feedforward=224, fused=True),
         coded_x=True,
     )
-    shapes = (
+    shapes = (  # functions per batch; contexts up to 64 points, then small ones
         LandscapeSettings(batch_size=96),
-        LandscapeSettings(batch_size=192, max_context=32, num_points=64),
+        LandscapeSettings(batch_size=160, num_points=64, max_context=40, max_inputs=6),
     )
-    limits = "inputs of a known box, up to ten; one output; contexts of up to 96 points; smooth functions, little noise"
+    limits = "inputs of a known box, up to ten; one output; contexts of up to 64 points; smooth functions, little noise"
     source = Rotation(tuple(map(LandscapePrior, shapes)))
-    return PretrainingRecipe("landscapes", partial(TabTNP, arch), source, limits, learning_rate=5e-4)
+    return PretrainingRecipe(
+        "landscapes", partial(TabTNP, arch), source, limits, learning_rate=6e-4, decay=10_000
+    )
 
 
 RECIPES: dict[str, Callable[[], PretrainingRecipe]] = {

@@ -8,8 +8,6 @@ company even by rounding.
 Axes: B sets, N known rows, T targets, D columns, S components, C classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any

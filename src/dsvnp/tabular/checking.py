@@ -4,8 +4,6 @@ The checksums notice damage. These checks notice what somebody wrote on purpose,
 all memory, tensors of another shape, which would be broadcast without a word, and numbers that are not finite.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

@@ -5,11 +5,9 @@ that makes these rows the most likely. Reading takes time in proportion to rows 
 how many rows are held out, and how many orders of the columns the panel reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -52,21 +50,13 @@ MOST_ROWS = 1024  # that a member reads: the network has learned from up to 896
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may be read.
+    """How much may be read."""
 
-    Attributes:
-        held_out: cells, rows × columns, that all views together read to be compared.
-        panel: cells that the members of the panel read.
-        folds: folds that a table is cut into, at most.
-        passes: orders of columns that a panel reads, at most.
-        leaves: boxes that a large table is cut into, at most.
-    """
-
-    held_out: int
-    panel: int
-    folds: int
-    passes: int
-    leaves: int
+    held_out: int  # cells, rows × columns, that all views together read to be compared
+    panel: int  # cells that the members of the panel read
+    folds: int  # folds that a table is cut into, at most
+    passes: int  # orders of columns that a panel reads, at most
+    leaves: int  # boxes that a large table is cut into, at most
 
 
 BUDGETS = {
@@ -93,9 +83,9 @@ class Split(NamedTuple):
     def __len__(self) -> int:
         return len(self.read)
 
-    def repeated(self, weights: Weights, seed: int) -> Split:
+    def repeated(self, weights: Weights, seed: int) -> Self:
         """The folds with each row as often as its weight says."""
-        return Split(*(np.stack([weights.repeated(rows, seed) for rows in part]) for part in self))
+        return type(self)(*(np.stack([weights.repeated(rows, seed) for rows in part]) for part in self))
 
 
 def choose_panel(
@@ -148,7 +138,6 @@ def choose_panel(
     mixture = stretch_all(mixture, stretch)
     calibration = calibration_of(mixture, truth).cpu()
     kept = MANY_ROWS if leaves > 1 else most * passes
-    whole = weights.repeated(np.arange(len(x)), seed)
     panel = Panel(
         tuple(boards),
         stretch,
@@ -156,7 +145,7 @@ def choose_panel(
         leaves,
         kept,
         problem,
-        *_plain(x[whole], y[whole], problem, seed),
+        *_plain(x, y, problem, seed, weights),
         calibration,
     )
     called = "logistic regression" if problem.num_classes else "ridge"
@@ -306,9 +295,11 @@ def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
 
 
 def _plain(
-    x: Tensor, y: Tensor, problem: Problem, seed: int
+    x: Tensor, y: Tensor, problem: Problem, seed: int, weights: Weights
 ) -> tuple[InputScaling, OutputScaling | ClassScaling, Tensor]:
     """What anybody could know of a table: scaling of inputs, ridge or logistic regression, and the outputs' prior."""
+    rows = weights.repeated(np.arange(len(x)), seed)
+    x, y = x[rows], y[rows]
     inputs = InputScaling.fit(x)
     some = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:MANY_ROWS])
     outputs: OutputScaling | ClassScaling

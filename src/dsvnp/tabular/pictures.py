@@ -1,7 +1,5 @@
 """Pictures of an estimator: `plot` chooses what suits the rows and leaves the drawing to `dsvnp.plotting`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

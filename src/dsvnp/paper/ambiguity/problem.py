@@ -43,15 +43,10 @@ class ProblemTask(NamedTuple):
 
 
 class Problem(ABC):
-    """A distribution over tasks; see the module's docstring.
+    """A distribution over tasks; see the module's docstring."""
 
-    Attributes:
-        dim_x: number of inputs.
-        dim_y: number of outputs.
-    """
-
-    dim_x: int
-    dim_y: int
+    dim_x: int  # number of inputs
+    dim_y: int  # number of outputs
 
     @abstractmethod
     def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:

@@ -35,27 +35,16 @@ class LocalLatent:
 
 @dataclass(frozen=True)
 class FieldRecipe:
-    """Sizes and training of all models; the defaults are the field's.
+    """Sizes and training of all models; the defaults are the field's."""
 
-    Attributes:
-        num_steps: steps of training.
-        learning_rate: of Adam, falling to 0 by a cosine.
-        width: size of layers, representations and latents.
-        num_heads: heads of AttnNP.
-        transformer: sizes of TNP and DSVTNP.
-        num_components: components of a mixture head.
-        num_global: draws of the importance-weighted bound that NP and AttnNP maximise.
-        local: the local latent of DSVNP and DSVTNP.
-    """
-
-    num_steps: int = 100_000
-    learning_rate: float = 5e-4
-    width: int = 128
-    num_heads: int = 8
-    transformer: Transformer = field(default_factory=Transformer)
-    num_components: int = 10
-    num_global: int = 4
-    local: LocalLatent = field(default_factory=LocalLatent)
+    num_steps: int = 100_000  # steps of training
+    learning_rate: float = 5e-4  # of Adam, falling to 0 by a cosine
+    width: int = 128  # size of layers, representations and latents
+    num_heads: int = 8  # heads of AttnNP
+    transformer: Transformer = field(default_factory=Transformer)  # sizes of TNP and DSVTNP
+    num_components: int = 10  # components of a mixture head
+    num_global: int = 4  # draws of the importance-weighted bound that NP and AttnNP maximise
+    local: LocalLatent = field(default_factory=LocalLatent)  # the local latent of DSVNP and DSVTNP
 
     def architecture(self, model: str, dim_x: int, dim_y: int, **head: Any) -> Architecture:
         """The architecture of a model; `head` holds settings of its likelihood, σ among them."""
