@@ -76,6 +76,14 @@ def test_class_weights_move_probabilities():
     assert balanced == pytest.approx(0.5, abs=0.08)
 
 
+@pytest.mark.parametrize("weight", ["balanced", {np.int64(3): 2.0, np.int64(5): np.float64(1.0)}])
+def test_class_weights_are_saved_with_their_labels(weight, tmp_path):
+    X, y = np.arange(30.0)[:, None], np.where(np.arange(30) < 12, 3, 5)
+    made = NPClassifier(random_state=0, effort="fast", class_weight=weight).fit(X, y)
+    made.save(tmp_path / "m")
+    assert NPClassifier.load(tmp_path / "m").class_weight == weight
+
+
 def test_weights_that_cannot_be_are_refused():
     X, y = np.arange(12.0)[:, None], np.arange(12) % 2
     with pytest.raises(ValueError, match="at least one non-zero"):

@@ -175,10 +175,21 @@ class NPClassifier(ClassifierMixin, BaseNP):
         return lambda predictive, x: predictive.entropy()[0] + far(x)
 
     def _own_record(self) -> dict[str, Any]:
-        return {"classes": self.classes_.tolist(), "classes_dtype": self.classes_.dtype.str}
+        weight = self.class_weight
+        if isinstance(weight, dict):
+            weight = [float(weight.get(label, 1)) for label in self.classes_.tolist()]
+        return {
+            "classes": self.classes_.tolist(),
+            "classes_dtype": self.classes_.dtype.str,
+            "class_weight": weight,
+        }
 
     def _restore_own(self, record: dict[str, Any]) -> None:
         self.classes_ = np.array(record["classes"], dtype=np.dtype(record["classes_dtype"]))
+        weight = record.get("class_weight")
+        self.class_weight = (
+            dict(zip(self.classes_.tolist(), weight, strict=True)) if isinstance(weight, list) else weight
+        )
 
 
 def _as_themselves(labels: NDArray[Any]) -> NDArray[Any]:

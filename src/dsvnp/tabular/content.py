@@ -43,6 +43,7 @@ def _record(estimator: Any) -> dict[str, Any]:
     params = estimator.get_params()
     if not isinstance(params["random_state"], int | np.integer | None):
         params["random_state"] = None  # a generator: what it decided is in the tensors
+    params.pop("class_weight", None)  # by label, in the classifier's own record
     encoding, names = estimator.encoding_, getattr(estimator, "feature_names_in_", None)
     return {
         "format": FORMAT,

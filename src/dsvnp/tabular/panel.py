@@ -1,8 +1,8 @@
 """Panel: members that predict a table without training, each in its way; together they are one predictive mixture.
 
 A member is the pretrained network shown a view of the columns in some order (`views`), the network on what a linear
-model leaves over, or that linear model alone. Rows that were held out choose who sits on the panel, each member for one
-seat of equal weight, and how far to stretch what they say:
+model leaves over, or that linear model alone, for classes also on kernel features (`kernels`). Rows that were held out
+choose who sits on the panel, each member for one seat of equal weight, and how far to stretch what they say:
 
     numbers   y ← m + stretch · (y − m),  m the mixture's mean;        classes   p_k ← softmax(ln p_k / stretch)
 """
@@ -21,16 +21,19 @@ from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predi
 from dsvnp.sources.table import Pair
 from dsvnp.tabular.asking import read
 from dsvnp.tabular.ensemble import Answering, Draws, Outputs, linear_guess, linear_name
+from dsvnp.tabular.kernels import Logistic
 from dsvnp.tabular.leaves import Leaves
-from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
+from dsvnp.tabular.scaling import InputScaling, OutputScaling
 from dsvnp.tabular.summary import blind
 from dsvnp.tabular.views import Layout, fit_view
 
-LINEAR_VIEWS = {
-    "linear": 1.0,
-    "tight linear": 0.03,
-    "loose linear": 100.0,
-}  # and the C of logistic regression
+LINEAR_VIEWS: dict[str, tuple[float, float | None]] = {
+    "linear": (1.0, None),
+    "tight linear": (0.03, None),
+    "loose linear": (100.0, None),
+    "kernel": (30.0, 0.5),
+    "narrow kernel": (100.0, 1.0),
+}  # that read no network: the C of logistic regression, and the γ of its features
 
 NEAR_ROWS = 512  # of the context of a box
 
@@ -76,7 +79,7 @@ def consult(
         exact: answer few rows in double precision.
     """
     if view in LINEAR_VIEWS:
-        return _linear(sets, problem, LINEAR_VIEWS[view])
+        return _linear(sets, problem, *LINEAR_VIEWS[view])
     lines: list[Line] = []
     if view == "residuals":
         lines = [Line.fit(x, y) for x, y in sets]
@@ -136,21 +139,14 @@ class Line:
         return self.outputs.linear(self.inputs.both(x))[:, 0]
 
 
-def _linear(sets: Sequence[Told], problem: Problem, strength: float) -> Consulted:
+def _linear(sets: Sequence[Told], problem: Problem, strength: float, gamma: float | None) -> Consulted:
     """Ridge or logistic regression of each set."""
     device = problem.device
     if problem.num_classes:
-        scalings = [InputScaling.fit(x) for x, _ in sets]
-        made = [
-            ClassScaling.fit(scaling.transform(x), y[:, None], problem.num_classes, strength=strength)
-            for (x, y), scaling in zip(sets, scalings, strict=True)
-        ]
+        made = [Logistic.fit(x, y, problem.num_classes, strength, gamma) for x, y in sets]
 
         def classes(rows: Sequence[Tensor]) -> Predictive:
-            each = [
-                one.linear(scaling.both(x)) if len(one.bias) else x.new_zeros(len(x), problem.num_classes)
-                for one, scaling, x in zip(made, scalings, rows, strict=True)
-            ]
+            each = [one(x) for one, x in zip(made, rows, strict=True)]
             return CategoricalPredictive(torch.stack(each).log_softmax(-1)[:, None, None].to(device))
 
         return classes
