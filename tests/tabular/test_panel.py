@@ -17,6 +17,7 @@ from dsvnp.tabular.asking import read
 from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_by, split_rows
 from dsvnp.tabular.folds import HoldOut
 from dsvnp.tabular.leaves import Leaves
+from dsvnp.tabular.panel import Problem
 from dsvnp.tabular.views import Layout, fit_view, relevance
 
 CPU = torch.device("cpu")
@@ -104,6 +105,12 @@ def test_the_network_is_shown_gaps_and_codes():
     x = est._read_inputs(frame, reset=True)
     layout = Layout.of(est.encoding_, est.filling_)
     np.testing.assert_array_equal(layout.shown(x), [[1, 0], [np.nan, 1], [3, 2], [4, 0]])
+    filled = fit_view("filled", layout, x, x[:, 0])(x)
+    np.testing.assert_array_equal(
+        filled, [[1, 0, 0], [3, 1, 1], [3, 2, 0], [4, 0, 0]]
+    )  # the median, and a flag
+    assert "filled" in Problem(layout, 0, CPU).views()
+    assert "filled" not in Problem(Layout(1, (), ()), 0, CPU).views()
     with pytest.warns(UserWarning, match="was not there in training"):
         strange = est._read_inputs(pd.DataFrame({"a": [2.0], "town": ["q"]}), reset=False)
     np.testing.assert_array_equal(layout.shown(strange), [[2, np.nan]])

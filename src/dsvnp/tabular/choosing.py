@@ -40,6 +40,7 @@ from dsvnp.tabular.weights import ALIKE, Weights
 
 SEATS = 8
 PSEUDO_ROWS = 2.0
+CLASS_TOLL = 0.25  # a part of the toll of numbers: a mean of many probabilities is too flat, not too sharp
 LEAST = -1e6  # ln p of a view that is out of the question
 FEWEST_ROWS = 160  # that a split reads, and of which it holds out a part, even beyond the budget
 ENOUGH_ROWS = 512  # that a member reads even beyond the budget
@@ -256,10 +257,10 @@ def mixture_weights(scores: Tensor, steps: int = 100) -> Tensor:
 
 def fit_stretch(mixture: Predictive, y: Tensor) -> Tensor:
     """The factor of each output, or of the classes, under which held-out rows are the most likely, [D]."""
-    costs = []
+    costs, price = [], 1.0 if y.is_floating_point() else CLASS_TOLL
     for factor in STRETCHES.tolist():
         one = torch.full((1,), factor, dtype=torch.float64, device=y.device)
-        costs.append(-stretch_all(mixture, one).log_prob_each(y[None])[0].sum(0) + toll(factor))
+        costs.append(-stretch_all(mixture, one).log_prob_each(y[None])[0].sum(0) + price * toll(factor))
     return STRETCHES.to(y.device)[torch.stack(costs).argmin(0)]
 
 

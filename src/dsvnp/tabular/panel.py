@@ -4,7 +4,8 @@ A member is the pretrained network shown a view of the columns in some order (`v
 model leaves over, or that linear model alone, for classes also on kernel features (`kernels`). Rows that were held out
 choose who sits on the panel, each member for one seat of equal weight, and how far to stretch what they say:
 
-    numbers   y ← m + stretch · (y − m),  m the mixture's mean;        classes   p_k ← softmax(ln p_k / stretch)
+    numbers   y ← m + stretch · (y − m),                        m the mixture's mean
+    classes   p_k ← softmax(ln p_k + (1 / stretch − 1) ln m_k),  which of a single member is softmax(ln p_k / stretch)
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class Problem:
 
     def views(self) -> list[str]:
         """Views that are worth a try."""
-        return ["columns", "components", *(LINEAR_VIEWS if self.num_classes else ["residuals", "linear"])]
+        filled = ["filled"] if self.layout.gaps else []
+        others = LINEAR_VIEWS if self.num_classes else ["residuals", "linear"]
+        return ["columns", *filled, "components", *others]
 
 
 def consult(
@@ -185,7 +188,8 @@ def side_by_side(parts: Sequence[Predictive]) -> Predictive:
 def stretch_all(predictive: Predictive, factor: Tensor) -> Predictive:
     """Stretch a whole mixture, see above; factor is [D] for numbers, [1] for classes."""
     if isinstance(predictive, CategoricalPredictive):
-        return CategoricalPredictive((predictive.log_probs / factor).log_softmax(-1))
+        mean = predictive.log_probs.logsumexp((0, 1), keepdim=True)  # up to a constant
+        return CategoricalPredictive((predictive.log_probs + (1 / factor - 1) * mean).log_softmax(-1))
     assert isinstance(predictive, IndependentPredictive)
     return predictive.affine((1 - factor) * predictive.mean, factor)
 
