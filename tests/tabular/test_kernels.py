@@ -1,7 +1,6 @@
 """Logistic regression on kernel features: the kernel itself, and what it tells apart."""
 
 import numpy as np
-import pytest
 import torch
 from sklearn.metrics.pairwise import rbf_kernel
 
