@@ -190,7 +190,7 @@ def evaluate(
 
     With --context rows are predicted from those of that table; with --group as well, each group from its own.
     """
-    from dsvnp.cli.table_rows import check_kept, inputs_of, read_noted, without_missing
+    from dsvnp.cli import table_rows
     from dsvnp.cli.targets import known_outputs, left_out, outputs_of, texts_for
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.summary import calibration_plot
@@ -199,18 +199,19 @@ def evaluate(
         check_plot(plot, table)
     estimator = BaseNP.load(model, device)
     with spoken_warnings():
-        rows, problems = read_noted(table, texts_for(estimator))
+        rows, problems = table_rows.read_noted(table, texts_for(estimator))
         targets = list(estimator.target_names_)
-        inputs = inputs_of(estimator, rows, table, problems, targets)
-        inputs, keep = without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
-        check_kept(len(inputs), table)
+        inputs = table_rows.inputs_of(estimator, rows, table, problems, targets)
+        inputs, keep = table_rows.without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
+        table_rows.check_kept(len(inputs), table)
         outputs = outputs_of(rows.rows(keep), targets, type(estimator), table, learn=False)
         known = known_outputs(outputs)
         if not known:
             raise ValueError(
                 f"{table}: {', '.join(targets)} is known in no row; there is nothing to measure by"
             )
-        parts = _contexts(estimator, rows.rows(keep), context, group, table)
+        given = None if context is None else table_rows.read_known(estimator, context)
+        parts = table_rows.contexts(estimator, rows.rows(keep), given, group, table)
         found = estimator.evaluate_tasks((inputs.rows(some), outputs[some], pair) for some, pair in parts)
     say_dropped(keep, drop_missing)
     typer.echo(shown(left_out(outputs, targets)))
@@ -221,16 +222,6 @@ def evaluate(
         plot.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(plot, calibration_plot(found.calibration, table.name))
         say("A calibration plot is in ", plot, ".")
-
-
-def _contexts(
-    estimator: BaseNP, rows: Columns, context: Path | None, group: str | None, table: Path
-) -> list[tuple[Array, Any]]:
-    """Which rows are predicted together, and from what."""
-    from dsvnp.cli.table_rows import contexts, read_known
-
-    known = None if context is None else read_known(estimator, context)
-    return contexts(estimator, rows, known, group, table)
 
 
 def _check_held_out(group: str | None, one_table: bool, time: str | None, weight: str | None) -> None:

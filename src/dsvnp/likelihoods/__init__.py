@@ -11,25 +11,12 @@ Each has `dim_raw` (what the decoder must put out), `dim_encoded` (the size of y
     NumberOrClass     a mixture of Gaussians or classes, as each task says: for networks that learn from both
 """
 
-from dsvnp.likelihoods.base import Likelihood
-from dsvnp.likelihoods.classes import Categorical, NumberOrClass
-from dsvnp.likelihoods.numbers import (
-    FixedGaussian,
-    Gaussian,
-    GaussianMixture,
-    LearnedSigma,
-    LowRankGaussian,
-    Regression,
-)
-
-__all__ = [
-    "Categorical",
-    "FixedGaussian",
-    "Gaussian",
-    "GaussianMixture",
-    "LearnedSigma",
-    "Likelihood",
-    "LowRankGaussian",
-    "NumberOrClass",
-    "Regression",
-]
+from dsvnp.likelihoods.base import Likelihood as Likelihood
+from dsvnp.likelihoods.classes import Categorical as Categorical
+from dsvnp.likelihoods.classes import NumberOrClass as NumberOrClass
+from dsvnp.likelihoods.numbers import FixedGaussian as FixedGaussian
+from dsvnp.likelihoods.numbers import Gaussian as Gaussian
+from dsvnp.likelihoods.numbers import GaussianMixture as GaussianMixture
+from dsvnp.likelihoods.numbers import LearnedSigma as LearnedSigma
+from dsvnp.likelihoods.numbers import LowRankGaussian as LowRankGaussian
+from dsvnp.likelihoods.numbers import Regression as Regression

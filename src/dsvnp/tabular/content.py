@@ -138,13 +138,6 @@ def _panel(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -
             f"weights are not those of dsvnp {__version__}; install that version, or fit again"
         )
 
-    def part(name: str) -> dict[str, Tensor]:
-        return {
-            key.removeprefix(f"{name}."): value
-            for key, value in tensors.items()
-            if key.startswith(f"{name}.")
-        }
-
     numbers = estimator.kind == "regressor"
     problem = Problem(
         Layout.of(estimator.encoding_, estimator.filling_),
@@ -158,8 +151,8 @@ def _panel(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -
         record["leaves"],
         record["num_context"],
         problem,
-        InputScaling(**part("inputs")),
-        (OutputScaling if numbers else ClassScaling)(**part("outputs")),
+        InputScaling(**_part(tensors, "inputs.")),
+        (OutputScaling if numbers else ClassScaling)(**_part(tensors, "outputs.")),
         tensors["prior"],
         tensors["calibration"],
     )
@@ -177,19 +170,19 @@ def _encoding(record: dict[str, Any] | None) -> Encoding | None:
 
 
 def _replica(estimator: Any, tensors: dict[str, Tensor], row: int) -> Replica:
-    """One replica, its model made anew from the recipe."""
-
-    def part(name: str) -> dict[str, Tensor]:
-        prefix = f"replica.{row}.{name}."
-        return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-
-    inputs = InputScaling(**part("inputs"))
+    """One replica, its model made again from the recipe."""
+    inputs = InputScaling(**_part(tensors, f"replica.{row}.inputs."))
     regression = estimator.kind == "regressor"
-    outputs = (OutputScaling if regression else ClassScaling)(**part("outputs"))
+    outputs = (OutputScaling if regression else ClassScaling)(**_part(tensors, f"replica.{row}.outputs."))
     likelihood = "gaussian" if regression else "categorical"
     with torch.device(
         "meta"
-    ):  # takes neither memory nor random numbers: the tensors that were read are the weights
+    ):  # neither memory nor random numbers: the tensors that were read are the weights
         model = estimator.recipe_.make(len(inputs.centre), estimator._dim_y, likelihood).double()
-    model.load_state_dict(part("model"), assign=True)
+    model.load_state_dict(_part(tensors, f"replica.{row}.model."), assign=True)
     return Replica(model.eval(), inputs, outputs)
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, without that beginning."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -26,9 +26,8 @@ from dsvnp.task import Task
 
 ROWS = 4096  # that are predicted at once
 Outputs = OutputScaling | ClassScaling
-Answering = Callable[
-    [Tensor], Predictive
-]  # rows x [T, D] in the user's units → their predictive, [K, S, 1, T, D]
+# rows x [T, D] in the user's units → their predictive, [K, S, 1, T, D]
+Answering = Callable[[Tensor], Predictive]
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,8 @@ WITH_LAYERS = ("tnp", "dsvtnp")
 DEEP = (*WITH_LAYERS, "attnnp")
 WITHOUT_LATENTS = ("nn", "cnp", "tnp")
 POWER = 4  # of the scale of an input
-ROTARY = (
-    8.0  # highest frequency of attention that compares inputs by waves of their differences, in the same unit
-)
+# highest frequency of attention that compares inputs by waves of their differences, in the same unit
+ROTARY = 8.0
 WAVES = (0.5, 16.0)  # the slowest and the fastest wave of an input, in radians per unit of its spread
 
 

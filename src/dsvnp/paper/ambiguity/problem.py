@@ -158,10 +158,6 @@ class ProblemTasks(TaskSource):
         self.refresh_every = refresh_every
         self.dtype = dtype
 
-    def static(self) -> Tensors:
-        """Nothing lasts."""
-        return {}
-
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw the tasks, some at a time."""
         batch, points = self.shape

@@ -71,10 +71,6 @@ class LandscapePrior(TaskSource):
         self.settings = LandscapeSettings() if settings is None else settings
         self.refresh_every = self.settings.refresh_every
 
-    def static(self) -> Tensors:
-        """Nothing lasts."""
-        return {}
-
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw functions: x, y, which inputs are used, and sizes of contexts."""
         settings, random = self.settings, Random(generator, device)

@@ -90,9 +90,8 @@ def draw_frequencies(random: Random, kernels: Kernels, features: int = FEATURES)
     part = place % kernels.number  # which kernel of the sum a feature belongs to, [n, m]
     turn = place // kernels.number
     members = (part.unsqueeze(-1) == torch.arange(COMPONENTS, device=random.device)).sum(1)  # [n, C]
-    level = (turn + random.uniform(tasks, 1)) / members.gather(
-        1, part
-    )  # evenly spaced, one feature in each step
+    # evenly spaced, one feature in each step
+    level = (turn + random.uniform(tasks, 1)) / members.gather(1, part)
     strides = torch.tensor(STRIDES, dtype=torch.float64, device=random.device)
     shift = random.uniform(tasks, 1, len(STRIDES))
     cube = ((turn.unsqueeze(-1) * strides + shift) % 1.0).float()  # float64 before: multiples must not round
@@ -147,9 +146,8 @@ def _harmonics(kernels: Kernels, part: Tensor, uniform: Tensor) -> Tensor:
     A periodic kernel's Fourier coefficients are those of one sampled period.
     """
     phase = torch.arange(2 * HARMONICS - 2, device=part.device) / (2 * HARMONICS - 2)
-    period = torch.exp(
-        -2 * torch.sin(math.pi * phase).square() / kernels.smoothness.unsqueeze(-1).square()
-    )  # [n, C, 64]
+    # [n, C, 64]
+    period = torch.exp(-2 * torch.sin(math.pi * phase).square() / kernels.smoothness.unsqueeze(-1).square())
     weight = torch.fft.rfft(period).real.clamp(min=0)
     weight[..., 1:-1] *= 2  # both signs
     edges = (weight / weight.sum(-1, keepdim=True)).cumsum(-1)
