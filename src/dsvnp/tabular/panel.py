@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predictive, concatenate
 from dsvnp.sources.table import Pair
-from dsvnp.tabular.asking import read
+from dsvnp.tabular.asking import MOST_CLASSES, read
 from dsvnp.tabular.ensemble import Answering, Draws, Outputs, linear_guess, linear_name
 from dsvnp.tabular.kernels import Logistic
 from dsvnp.tabular.leaves import Leaves
@@ -65,8 +65,14 @@ class Problem:
     def views(self) -> list[str]:
         """Views that are worth a try."""
         filled = ["filled"] if self.layout.gaps else []
-        others = LINEAR_VIEWS if self.num_classes else ["residuals", "linear"]
-        return ["columns", *filled, "components", *others]
+        few = self.num_classes <= MOST_CLASSES  # of many, kernels would take long
+        logistic = [view for view, (_, gamma) in LINEAR_VIEWS.items() if few or gamma is None]
+        return [
+            "columns",
+            *filled,
+            "components",
+            *(logistic if self.num_classes else ["residuals", "linear"]),
+        ]
 
 
 def consult(
