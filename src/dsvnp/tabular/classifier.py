@@ -30,8 +30,8 @@ class NPClassifier(ClassifierMixin, BaseNP):
     NaN) do not count. The settings are those of `NPRegressor`, and one more.
 
     Args:
-        class_weight: label → how much each of its rows counts in `fit`, not in `fit_tasks`; "balanced" makes classes count
-            alike. Probabilities are then those of a population in which labels are as frequent as these weights say.
+        class_weight: label → how much each of its rows counts in `fit`, not in `fit_tasks`; "balanced" makes classes
+            count alike. Probabilities are then those of a population in which labels are as frequent as that.
 
     Attributes:
         classes_: the labels, sorted.
