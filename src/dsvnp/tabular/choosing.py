@@ -40,7 +40,7 @@ from dsvnp.tabular.weights import ALIKE, Weights
 
 SEATS = 8
 PSEUDO_ROWS = 2.0
-CLASS_TOLL = 0.25  # a part of the toll of numbers: a mean of many probabilities is too flat, not too sharp
+CLASS_TOLL = 4.0  # times the toll of numbers: a few labels that are all right prove no certainty
 LEAST = -1e6  # ln p of a view that is out of the question
 FEWEST_ROWS = 160  # that a split reads, and of which it holds out a part, even beyond the budget
 ENOUGH_ROWS = 512  # that a member reads even beyond the budget
