@@ -35,10 +35,6 @@ def _file(path: str, origin: str) -> DataFile:
     return DataFile(path, origin, {suffix: checksum for suffix, checksum in known.items() if checksum})
 
 
-def _idx_files(prefix: str, origin: str) -> tuple[DataFile, DataFile]:
-    return _file(f"{prefix}-images-idx3-ubyte", origin), _file(f"{prefix}-labels-idx1-ubyte", origin)
-
-
 _GPML = (
     "S. Vijayakumar and S. Schaal (LWPR, ICML 2000), with Rasmussen & Williams, Gaussian Processes for "
     "Machine Learning (2006): http://www.gaussianprocess.org/gpml/data/"
@@ -165,8 +161,8 @@ def load_images(name: str, directory: str | Path | None, part: str, *, verify: b
 
 def _load_idx(prefix: str, origin: str, directory: Path, verify: bool) -> tuple[Bytes, Bytes]:
     images, labels = (
-        read_idx(open_data_file(directory, file, verify=verify)).astype(np.uint8)
-        for file in _idx_files(prefix, origin)
+        read_idx(open_data_file(directory, _file(f"{prefix}-{what}", origin), verify=verify)).astype(np.uint8)
+        for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
     )
     return images[:, None], labels  # [N, H, W] -> [N, 1, H, W]
 
