@@ -36,6 +36,7 @@ class TestSizes:
     num_orders: int = 8  # random orders of the targets that autoregression visits
     chain_draws: int = 32  # draws of the latents, where there are any, at each step of autoregression
     max_draws: int = 16384  # limit of the draws of an estimate
+    joint_draws: int = 2048  # the same for whole tasks
     tolerance: float = 0.01  # change of an estimate that is none, in nats
     num_nodes: int = 24  # nodes of the grid for each hyper-parameter that is integrated over
     num_points: int = 50  # slots of a task
@@ -51,6 +52,7 @@ class TestSizes:
             "joint_batches",
             "num_orders",
             "chain_draws",
+            "joint_draws",
             "num_nodes",
         ):
             if getattr(self, name) < 1:
