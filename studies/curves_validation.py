@@ -79,8 +79,8 @@ def families() -> dict[str, curves.Functions]:
 
 def score_family(model: NeuralProcess, family: str, dims: int, pattern: str, count: int) -> Cell:
     """Mean log-likelihood, and its standard error, on held-out curves of a kind."""
-    shares = tuple(float(d == dims) for d in (1, 2, 3))
-    settings = curves.CurveSettings(  # type: ignore[arg-type]
+    shares = float(dims == 1), float(dims == 2), float(dims == 3)
+    settings = curves.CurveSettings(
         count, 256, dimensions=shares, patterns=PATTERNS[pattern], refresh_every=1
     )
     generator = torch.Generator().manual_seed(SEED)
