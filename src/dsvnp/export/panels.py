@@ -116,7 +116,7 @@ class PanelModule(nn.Module):
         return pad(x, (0, self.width - x.shape[1]))
 
     def _asked(self, x: Tensor) -> dict[Key, Predictive]:
-        """What each member with a network says of encoded rows [T, D]."""
+        """Predictions of encoded rows [T, D] by each member with a network."""
         if not self.seats:
             return {}
         shown = torch.stack([self._wide(seat.show(x)) for seat in self.seats.values()])  # [B, T, W]
@@ -130,7 +130,7 @@ class PanelModule(nn.Module):
         return {key: self._one(whole, i, seat, x) for i, (key, seat) in enumerate(self.seats.items())}
 
     def _one(self, whole: Predictive, index: int, seat: Seat, x: Tensor) -> Predictive:
-        """What one member says, in the user's units and order of classes."""
+        """The prediction of one member, in the user's units and order of classes."""
         part = whole.map(lambda array: array[:, :, index : index + 1])
         if isinstance(part, CategoricalPredictive):
             return CategoricalPredictive(part.log_probs[..., seat.classes])
@@ -146,7 +146,7 @@ def _check(panel: Panel, rows: int) -> None:
     )
     if panel.problem.num_classes > MOST_CLASSES:
         raise ValueError(
-            f"a file of the pretrained network tells at most {MOST_CLASSES} classes apart, got "
+            f"a file of the pretrained network distinguishes at most {MOST_CLASSES} classes, got "
             f"{panel.problem.num_classes}; {instead}"
         )
     if panel.leaves > 1 and rows > panel.most_rows:

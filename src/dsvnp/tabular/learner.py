@@ -25,7 +25,7 @@ from dsvnp.tabular.summary import Summary
 from dsvnp.tabular.views import Layout
 from dsvnp.training import Reporter
 
-FEW_ROWS = 10  # of which a fit says that they are few
+FEW_ROWS = 10  # below which a fit warns
 OF_TRAINING = ("n_replicas", "max_steps", "learning_rate", "width")
 OUTPUTS = {"same": True, "array": False}
 
@@ -101,7 +101,7 @@ class Learner(RowReader, ABC):
             )
         if len(x) < FEW_ROWS:
             warnings.warn(
-                f"{len(x)} rows are few to learn from; what is said of rows held out, and intervals, mean little",
+                f"{len(x)} rows are few to learn from; measures of held-out rows, and intervals, mean little",
                 UserWarning,
                 stacklevel=2,
             )
@@ -209,12 +209,12 @@ class Learner(RowReader, ABC):
             warnings.warn(self._doubt(one_table), UserWarning, stacklevel=3)
 
     def _doubt(self, one_table: bool) -> str:
-        """What to say of a fit that predicts what it has not seen no better than anybody could."""
+        """The warning of a fit that predicts held-out rows no better than the mean predictor."""
         ours, theirs = (self.validation_[name]["nll"] for name in ("neural process", "mean predictor"))
         rows, more = ("rows", "rows or other columns") if one_table else ("tables", "tables")
         guess = "the shares of the classes" if self.kind == "classifier" else "the mean of y"
         return (
             f"{rows} that were held out are not predicted clearly better than by {guess} (NLL {ours:.3g} against "
-            f"{theirs:.3g}): X may say little about y, or training was too short; try more effort ('thorough'), "
-            f"another model, or more {more}"
+            f"{theirs:.3g}): X may hold little information on y, or training was too short; try more effort "
+            f"('thorough'), another model, or more {more}"
         )

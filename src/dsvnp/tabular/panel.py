@@ -1,8 +1,8 @@
-"""Panel: members that predict a table without training, each in its way; together they are one predictive mixture.
+"""Panel: a mixture of members that predict a table without training.
 
-A member is the pretrained network shown a view of the columns in some order (`views`), the network on what a linear
-model leaves over, or that linear model alone. Rows that were held out choose who sits on the panel, each member for one
-seat of equal weight, and how far to stretch what they say:
+A member is the pretrained network shown a view of the columns in some order (`views`), the network on the residuals of
+a linear model, or that linear model alone. Held-out rows choose the members, which all have the same weight, and the
+factor that stretches the spread of their mixture:
 
     numbers   y ← m + stretch · (y − m),  m the mixture's mean;        classes   p_k ← softmax(ln p_k / stretch)
 """
@@ -37,7 +37,7 @@ Consulted = Callable[[Sequence[Tensor]], Predictive]  # rows [T, D] of each set 
 
 @dataclass(frozen=True)
 class Member:
-    """Who sits on a panel: a view, and a seed.
+    """A member of a panel: a view, and a seed.
 
     The seed decides the order of columns, and which rows are read where there are too many; a linear model reads a
     bootstrap sample. With 0 everything is as given.
@@ -49,7 +49,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Problem:
-    """What members are asked about."""
+    """What members predict."""
 
     layout: Layout  # what the encoded columns are
     num_classes: int  # 0 for numbers
@@ -63,7 +63,7 @@ class Problem:
 def consult(
     view: str, sets: Sequence[Told], orders: Sequence[int], problem: Problem, exact: bool = True
 ) -> Consulted:
-    """Let a view's network, or a linear model, read sets of rows; return what answers rows of each.
+    """Let the network read a view of each set of rows, or fit a linear model to it; return what predicts rows for each.
 
     Args:
         view: one of `Problem.views`.
@@ -97,7 +97,7 @@ def consult(
 def consult_near(
     view: str, told: Told, orders: Sequence[int], problem: Problem, boxes: Leaves, exact: bool = True
 ) -> Answering:
-    """Let a view's network read the context of each box, when the first row in it is asked for."""
+    """Let the network read a view of each box's context, when the first row in that box is predicted."""
     x, y = told
 
     @cache
@@ -162,12 +162,12 @@ def _linear(sets: Sequence[Told], problem: Problem, strength: float) -> Consulte
 
 
 def one_of(sets: Predictive, index: int) -> Predictive:
-    """What one of several sets says."""
+    """The prediction of one of several sets."""
     return sets.map(lambda array: array[index : index + 1])
 
 
 def seated(parts: Sequence[Predictive]) -> Predictive:
-    """Members with equal weights; a single normal counts as so many alike as the others have."""
+    """Members with equal weights; one with fewer components repeats them, as often as the others need."""
     number = max(part.shape[1] for part in parts)
     return concatenate([part.map(lambda a: a.expand(-1, number, -1, -1, -1)) for part in parts], dim=0)
 
@@ -193,10 +193,10 @@ def stretch_all(predictive: Predictive, factor: Tensor) -> Predictive:
 
 @dataclass(frozen=True)
 class Panel:
-    """Who predicts a table, and what is known of them."""
+    """The members that predict a table, and what is known of them."""
 
     members: tuple[tuple[Member, ...], ...]  # for each output its members, as many for each
-    stretch: Tensor  # what held-out rows say of the spread, [D_y]; [1] for classes
+    stretch: Tensor  # factor of the spread that held-out rows chose, [D_y]; [1] for classes
     most_rows: int  # rows that a member reads at most
     # number of boxes that a context with more rows is cut into; 1 has members read random rows of it
     leaves: int
@@ -204,7 +204,7 @@ class Panel:
     problem: Problem  # what is asked
     inputs: InputScaling  # scaling of all rows of the fit
     outputs: Outputs  # its linear part, to compare with
-    prior: Tensor  # what outputs are without a look at inputs, see `summary.prior_of`
+    prior: Tensor  # distribution of the outputs whatever the inputs, see `summary.prior_of`
     # what a calibration plot of the held-out rows is made of, see `summary.calibration_of`
     calibration: Tensor
 
@@ -242,7 +242,7 @@ class Panel:
         return concatenate([answer(rows) for rows in x.split(500)], dim=3)
 
     def baselines(self, x: Tensor) -> dict[str, Predictive]:
-        """What anybody could have said of rows x: the mean predictor, and ridge or logistic regression."""
+        """Simple predictions of rows x to compare with: the mean predictor, and ridge or logistic regression."""
         out = {"mean predictor": blind(self.prior, len(x))}
         linear = self.outputs.linear(self.inputs.both(x.cpu()))
         if linear.shape[-1]:
@@ -294,7 +294,7 @@ class Panel:
         return x[rows], y[rows]
 
     def _blind(self, column: int, rows: int) -> Predictive:
-        """What a panel says that has read nothing: the outputs of the fit, whatever the inputs."""
+        """The prediction of a panel without known rows: the outputs of the fit, whatever the inputs."""
         seats = len(self.members[column])
         if self.problem.num_classes:
             return blind(self.prior, rows).map(lambda array: array.expand(seats, *array.shape[1:]))

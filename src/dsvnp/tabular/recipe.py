@@ -223,7 +223,7 @@ class EvenGaussian(Gaussian):
 class FeatureEmbedding(nn.Module):
     """x → latx with a learned scale for each input, and smooth units.
 
-    The scale is a power of its parameter, so that weight decay shrinks it several times as fast as any other weight:
+    The scale is a power of its parameter: weight decay shrinks it several times as fast as any other weight:
     inputs of no use fade, as with a Gaussian process that has a length scale for each.
 
     Args:
