@@ -1,7 +1,7 @@
 """The demo: what networks that ship with the package predict of data they have never seen, in seconds.
 
 Functions are predicted by the network for curves, or by the one for tables where the package has no other. Nothing is
-trained; `demo_training` trains four small models instead.
+trained; `demo_training` trains five small models instead.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def run_demo(out: Path, console: Console, device: str = "cpu", seed: int = 0) ->
     console.print(
         f"All of it took {seconds:.1f} s, and nothing was trained. The figure is in [bold]{path}[/bold]."
     )
-    console.print(f"To train four small models yourself, in about two minutes: [bold]{TRAIN_IT}[/bold]")
+    console.print(f"To train five small models yourself, in about three minutes: [bold]{TRAIN_IT}[/bold]")
     return path
 
 
