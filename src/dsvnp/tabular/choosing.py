@@ -25,7 +25,7 @@ from dsvnp.tabular.panel import (
     NEAR_ROWS,
     Member,
     Panel,
-    Problem,
+    PanelProblem,
     consult,
     consult_near,
     seated,
@@ -86,7 +86,7 @@ class Split(NamedTuple):
 def choose_panel(
     x: Tensor,
     y: Tensor,
-    problem: Problem,
+    problem: PanelProblem,
     effort: str,
     seed: int,
     most_rows: int | None,
@@ -139,7 +139,7 @@ def choose_panel(
     return Chosen(panel, summarise(predictions, truth, names), clear)
 
 
-def outside(problem: Problem) -> str:
+def outside(problem: PanelProblem) -> str:
     """What is done with a table that has more columns or classes than the network was trained on; empty for others."""
     said = []
     if (columns := problem.layout.numbers + len(problem.layout.groups)) > MOST_COLUMNS:
@@ -249,7 +249,7 @@ def fit_stretch(mixture: Predictive, y: Tensor) -> Tensor:
 
 
 def held_out(
-    views: Sequence[str], x: Tensor, y: Tensor, split: Split, problem: Problem, leaves: int, most: int
+    views: Sequence[str], x: Tensor, y: Tensor, split: Split, problem: PanelProblem, leaves: int, most: int
 ) -> list[Predictive]:
     """Predictions of held-out rows by each view, [1, S, 1, F·M, ·]; each fold has an order of columns of its own."""
     asked = [x[rows] for rows in split.held]
@@ -280,7 +280,7 @@ def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
 
 
 def _plain(
-    x: Tensor, y: Tensor, problem: Problem, seed: int
+    x: Tensor, y: Tensor, problem: PanelProblem, seed: int
 ) -> tuple[InputScaling, OutputScaling | ClassScaling, Tensor]:
     """Simple references for a table: scaling of inputs, ridge or logistic regression, and the outputs' prior."""
     inputs = InputScaling.fit(x)

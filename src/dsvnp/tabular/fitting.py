@@ -17,7 +17,7 @@ from dsvnp.sources.table import ManyTables, Pair, TableTasks
 from dsvnp.tabular.correcting import CORRECTIONS, Answer
 from dsvnp.tabular.ensemble import Draws, Ensemble, Outputs, Replica, linear_guess, linear_name
 from dsvnp.tabular.folds import MOST_CONTEXT, Part, Question
-from dsvnp.tabular.recipe import Recipe
+from dsvnp.tabular.recipe import FitRecipe
 from dsvnp.tabular.scaling import InputScaling
 from dsvnp.tabular.summary import Summary, blind, calibration_of, prior_of, summarise
 from dsvnp.training import Fleet, Reporter, train
@@ -53,7 +53,7 @@ class Fit(NamedTuple):
 
     ensemble: Ensemble  # the members
     summary: Summary  # its measures on held-out rows
-    recipe: Recipe  # how they were made
+    recipe: FitRecipe  # how they were made
     best_steps: list[int]  # the step of each member's best validation, whose weights it has
     is_clear: bool  # whether held-out rows are predicted clearly better than by the mean predictor
     interrupted: str  # by what the training was stopped before its end; empty if it was not
@@ -61,7 +61,7 @@ class Fit(NamedTuple):
 
 def fit_ensemble(
     problem: Problem,
-    recipes: Sequence[Recipe],
+    recipes: Sequence[FitRecipe],
     max_context: int | None = None,
     reporter: Reporter | None = None,
 ) -> Fit:
@@ -100,7 +100,7 @@ def fit_ensemble(
     )
 
 
-def _best_trial(problem: Problem, recipes: Sequence[Recipe]) -> tuple[Training, Recipe]:
+def _best_trial(problem: Problem, recipes: Sequence[FitRecipe]) -> tuple[Training, FitRecipe]:
     """Train one replica of each recipe for a while; return that which errs least on held-out tables, and its recipe."""
     first = replace(problem, parts=problem.parts[:1])
     tried = []
@@ -125,7 +125,7 @@ class Training:
         recipe: how.
     """
 
-    def __init__(self, problem: Problem, recipe: Recipe) -> None:
+    def __init__(self, problem: Problem, recipe: FitRecipe) -> None:
         self.problem, self.recipe = problem, recipe
         parts, device = problem.parts, problem.device
         self.scalings = [part.scalings(problem.dim_y, linear=problem.one_table) for part in parts]

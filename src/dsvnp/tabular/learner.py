@@ -17,10 +17,9 @@ from dsvnp.tabular.choosing import Chosen, choose_panel, outside
 from dsvnp.tabular.ensemble import Ensemble
 from dsvnp.tabular.fitting import Problem, fit_ensemble
 from dsvnp.tabular.folds import HoldOut, Part, parts_of_table, parts_of_tables
-from dsvnp.tabular.panel import Panel
-from dsvnp.tabular.panel import Problem as Question
+from dsvnp.tabular.panel import Panel, PanelProblem
 from dsvnp.tabular.reading import RowReader, check_known, hold_out_by, pairs_of, useful
-from dsvnp.tabular.recipe import AUTO, EFFORTS, Recipe, recipe_for_table, recipes_for_tasks
+from dsvnp.tabular.recipe import AUTO, EFFORTS, FitRecipe, recipe_for_table, recipes_for_tasks
 from dsvnp.tabular.summary import Summary
 from dsvnp.tabular.views import Layout
 from dsvnp.training import Reporter
@@ -37,7 +36,7 @@ class Learner(RowReader, ABC):
     target_names_: tuple[str, ...]
     context_: Pair
     ensemble_: Ensemble | Panel
-    recipe_: Recipe | None
+    recipe_: FitRecipe | None
     best_steps_: list[int]
     validation_: Summary
     noise_seed_: int
@@ -174,7 +173,7 @@ class Learner(RowReader, ABC):
                 stacklevel=3,
             )
         classes = 0 if y.is_floating_point() else self._dim_y
-        question = Question(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
+        question = PanelProblem(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
         if said := outside(question):
             warnings.warn(said, UserWarning, stacklevel=3)
         return choose_panel(x, y, question, self.effort, seed, self.max_context, self.target_names_, by)
@@ -193,7 +192,7 @@ class Learner(RowReader, ABC):
         if not clear:
             warnings.warn(self._doubt(one_table=True), UserWarning, stacklevel=3)
 
-    def _train(self, parts: Sequence[Part], recipes: Sequence[Recipe], seed: int) -> None:
+    def _train(self, parts: Sequence[Part], recipes: Sequence[FitRecipe], seed: int) -> None:
         """Train the replicas and keep them."""
         check_known([part.tables for part in parts], self.target_names_)
         one_table = len(parts[0].tables) == 1

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predictive, concatenate
 from dsvnp.sources.table import Pair
-from dsvnp.tabular.asking import read
+from dsvnp.tabular.asking import Told, read
 from dsvnp.tabular.ensemble import Answering, Draws, Outputs, linear_guess, linear_name
 from dsvnp.tabular.leaves import Leaves
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
@@ -31,7 +31,6 @@ LINEAR_VIEWS = {"linear": 1.0, "tight linear": 0.03, "loose linear": 100.0}
 
 NEAR_ROWS = 512  # of the context of a box
 
-Told = tuple[Tensor, Tensor]  # encoded inputs [N, D] and one output [N]
 Consulted = Callable[[Sequence[Tensor]], Predictive]  # rows [T, D] of each set → [B, S, 1, T, 1 or C]
 
 
@@ -48,7 +47,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Problem:
+class PanelProblem:
     """What members predict."""
 
     layout: Layout  # what the encoded columns are
@@ -61,12 +60,12 @@ class Problem:
 
 
 def consult(
-    view: str, sets: Sequence[Told], orders: Sequence[int], problem: Problem, exact: bool = True
+    view: str, sets: Sequence[Told], orders: Sequence[int], problem: PanelProblem, exact: bool = True
 ) -> Consulted:
     """Let the network read a view of each set of rows, or fit a linear model to it; return what predicts rows for each.
 
     Args:
-        view: one of `Problem.views`.
+        view: one of `PanelProblem.views`.
         sets: encoded rows with one output, as many in each set.
         orders: a seed for each.
         problem: what they are.
@@ -74,9 +73,9 @@ def consult(
     """
     if view in LINEAR_VIEWS:
         return _linear(sets, problem, LINEAR_VIEWS[view])
-    lines: list[Line] = []
+    lines: list[Ridge] = []
     if view == "residuals":
-        lines = [Line.fit(x, y) for x, y in sets]
+        lines = [Ridge.fit(x, y) for x, y in sets]
         sets = [(x, y - line(x)) for (x, y), line in zip(sets, lines, strict=True)]
     views = [fit_view("columns" if lines else view, problem.layout, x, y) for x, y in sets]
     shown = [(show(x), y) for show, (x, y) in zip(views, sets, strict=True)]
@@ -95,7 +94,7 @@ def consult(
 
 
 def consult_near(
-    view: str, told: Told, orders: Sequence[int], problem: Problem, boxes: Leaves, exact: bool = True
+    view: str, told: Told, orders: Sequence[int], problem: PanelProblem, boxes: Leaves, exact: bool = True
 ) -> Answering:
     """Let the network read a view of each box's context, when the first row in that box is predicted."""
     x, y = told
@@ -112,7 +111,7 @@ def consult_near(
 
 
 @dataclass(frozen=True)
-class Line:
+class Ridge:
     """Ridge of one output, with the deviation of its errors."""
 
     inputs: InputScaling
@@ -120,7 +119,7 @@ class Line:
     deviation: Tensor
 
     @classmethod
-    def fit(cls, x: Tensor, y: Tensor) -> Line:
+    def fit(cls, x: Tensor, y: Tensor) -> Ridge:
         """Fit to rows x [N, D], y [N]; NaN is missing."""
         inputs = InputScaling.fit(x)
         outputs = OutputScaling.fit(inputs.both(x), y[:, None])
@@ -133,7 +132,7 @@ class Line:
         return self.outputs.linear(self.inputs.both(x))[:, 0]
 
 
-def _linear(sets: Sequence[Told], problem: Problem, strength: float) -> Consulted:
+def _linear(sets: Sequence[Told], problem: PanelProblem, strength: float) -> Consulted:
     """Ridge or logistic regression of each set."""
     device = problem.device
     if problem.num_classes:
@@ -151,7 +150,7 @@ def _linear(sets: Sequence[Told], problem: Problem, strength: float) -> Consulte
             return CategoricalPredictive(torch.stack(each).log_softmax(-1)[:, None, None].to(device))
 
         return classes
-    lines = [Line.fit(x, y) for x, y in sets]
+    lines = [Ridge.fit(x, y) for x, y in sets]
 
     def numbers(rows: Sequence[Tensor]) -> Predictive:
         loc = torch.stack([line(x) for line, x in zip(lines, rows, strict=True)])[:, None, None, :, None]
@@ -201,7 +200,7 @@ class Panel:
     # number of boxes that a context with more rows is cut into; 1 has members read random rows of it
     leaves: int
     num_context: int  # rows that are worth keeping as context
-    problem: Problem  # what is asked
+    problem: PanelProblem  # what is asked
     inputs: InputScaling  # scaling of all rows of the fit
     outputs: Outputs  # its linear part, to compare with
     prior: Tensor  # distribution of the outputs whatever the inputs, see `summary.prior_of`
