@@ -1,6 +1,6 @@
-"""Validation of a network for curves: held-out draws of its prior, Gaussian processes, real series.
+"""Validation of a network for curves: held-out draws of its prior, and Gaussian processes.
 
-    python -m studies.curves_validation WEIGHTS OUT.jsonl [--parts families,field,kernels,series]
+    python -m studies.curves_validation WEIGHTS OUT.jsonl [--parts families,field,kernels]
 
 where WEIGHTS is the folder of a network (`dsvnp pretrain` writes one). Log-likelihoods are per target, each by itself,
 averaged over the targets of a task first.
@@ -10,15 +10,13 @@ averaged over the targets of a task first.
 | families | draws of the prior, one kind of function at a time | – |
 | field | RBF, Matérn-5/2 and periodic processes of `sources.gp` | the process with known hyper-parameters |
 | kernels | every kernel of the prior | the same, and one with hyper-parameters found by maximum likelihood |
-| series | four real series of `benchmarks/tables/series.py` | six kernels, chosen and fitted by maximum likelihood |
 
-The file gets a line per cell. Run again, it does what is missing. The last part needs statsmodels and takes an hour,
-nearly all of it for the maximum-likelihood fits.
+In the last part the network is shown each function as `CurveRegressor` shows it (`dsvnp.pretrained.seasons`); the rival
+knows which kernel it is. The file gets a line per cell. Run again, it does what is missing. For real series see
+`benchmarks/tables/series.py`.
 """
 
 import argparse
-import importlib
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -37,6 +35,7 @@ from dsvnp.models import NeuralProcess
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.pretrained import load_pretrained
 from dsvnp.pretrained.curves import predict_curve
+from dsvnp.pretrained.seasons import CurveView, fit_view
 from dsvnp.sources.gp import GPPrior, gp_tasks
 from dsvnp.sources.gp_exact import exact
 from dsvnp.sources.priors import curves
@@ -57,7 +56,7 @@ FIELD = {
     "matern52": GPPrior("matern52", noise=0.05),
     "periodic": GPPrior("periodic", length=(0.4, 1.5), period=(0.3, 1.5), noise=0.05),
 }
-PARTS = ("families", "field", "kernels", "series")
+PARTS = ("families", "field", "kernels")
 
 
 # --- draws of the prior ---
@@ -189,7 +188,11 @@ def _score_function(model: NeuralProcess, name: str, rng: np.random.Generator) -
 def predicted(model: NeuralProcess, x: Floats, y: Floats, x_target: Floats) -> GaussianPredictive:
     """The network's predictive distribution at inputs [T, 1]."""
     known, outputs, asked = (torch.from_numpy(part) for part in (x, y, x_target))
-    return predict_curve(model, known, outputs, asked, MAX_CONTEXT)
+
+    def ask(view: CurveView, x: Tensor, y: Tensor, x_target: Tensor) -> GaussianPredictive:
+        return predict_curve(model, x, y, x_target, MAX_CONTEXT, view)
+
+    return ask(fit_view(known, outputs, "auto", ask), known, outputs, asked)
 
 
 def posterior(kernel: kernels.Kernel, x: Floats, y: Floats, x_target: Floats) -> tuple[Floats, Floats]:
@@ -211,30 +214,10 @@ def _fitted(name: str, x: Floats, y: Floats, x_target: Floats) -> tuple[Floats, 
     return mean, std
 
 
-# --- real series ---
-
-
-def score_series(model: NeuralProcess, rival: str, name: str, way: str, seed: int) -> Cell:
-    """Scores of the network, or of a rival of the benchmark, on a real series with points held out."""
-    folder = str(Path(__file__).parents[1] / "benchmarks" / "tables")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    series, predictives = importlib.import_module("series"), importlib.import_module("predictives")
-
-    def network(x: Floats, y: Floats, x_test: Floats, period: float, seed: int) -> Any:
-        found = predicted(model, x[:, None], y, x_test[:, None])
-        assert found.log_weights is not None
-        arrays = (found.log_weights.exp()[..., None], found.loc, found.scale)
-        return predictives.Mixture(*(array[0, :, 0, :, 0].T.numpy() for array in arrays))
-
-    series.MODELS["curves"] = network
-    return dict(series.measure(rival, name, way, seed))
-
-
 # --- all of it ---
 
 
-def cells(parts: list[str], count: int, fits: int, seeds: int) -> Iterator[Cell]:
+def cells(parts: list[str], count: int, fits: int) -> Iterator[Cell]:
     """What to measure, in order."""
     if "families" in parts:
         yield from (
@@ -247,13 +230,6 @@ def cells(parts: list[str], count: int, fits: int, seeds: int) -> Iterator[Cell]
         yield from ({"part": "field", "kernel": kernel, "count": count} for kernel in FIELD)
     if "kernels" in parts:
         yield from ({"part": "kernels", "kernel": kernel, "count": fits} for kernel in KERNELS)
-    if "series" in parts:
-        for rival in ("curves", "gp"):
-            for name, way in (
-                (n, w) for n in ("nile", "sunspots", "co2", "elnino") for w in ("points", "blocks")
-            ):
-                for seed in range(seeds):
-                    yield {"part": "series", "model": rival, "series": name, "way": way, "seed": seed}
 
 
 def run_cell(model: NeuralProcess, cell: Cell) -> Cell:
@@ -265,10 +241,8 @@ def run_cell(model: NeuralProcess, cell: Cell) -> Cell:
                 found = score_family(model, cell["family"], cell["dims"], cell["pattern"], cell["count"])
             case "field":
                 found = score_field(model, cell["kernel"], cell["count"])
-            case "kernels":
-                found = score_kernel(model, cell["kernel"], cell["count"])
             case _:
-                found = score_series(model, cell["model"], cell["series"], cell["way"], cell["seed"])
+                found = score_kernel(model, cell["kernel"], cell["count"])
     line = {**found, "wall_seconds": round(time.perf_counter() - start, 2)}
     print({**cell, **line}, flush=True)
     return line
@@ -282,10 +256,9 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--count", type=int, default=256, help="tasks of a family or a process of the field")
     parser.add_argument("--fits", type=int, default=48, help="functions of each kernel that are fitted")
-    parser.add_argument("--seeds", type=int, default=5, help="ways to hold points of a series out")
     options = parser.parse_args()
     model = load_pretrained("curves", options.weights)
-    wanted = cells(options.parts.split(","), options.count, options.fits, options.seeds)
+    wanted = cells(options.parts.split(","), options.count, options.fits)
     finish(([cell] for cell in wanted), options.out, lambda cells: [run_cell(model, cell) for cell in cells])
 
 

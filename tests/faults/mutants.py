@@ -10,6 +10,7 @@ of dsvnp, and gets the mutant in place of the file.
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.abc
 import importlib.machinery
 import os
@@ -29,16 +30,20 @@ from tests.faults import shares
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dsvnp"
+PANEL = "tests/tabular/test_panel.py::test_a_folder_names_the_network_and_refuses_another"
 TESTS = {  # patterns of files or folders, and the tests that mirror them, the quickest first
-    "objectives*": ["tests/test_objectives.py", "tests/training/test_objective_kinds.py"],
+    "objectives*": ["tests/test_objectives.py", "tests/test_losses.py"],
     "predictive*": ["tests/test_predictive.py", "tests/predictive"],
     "aggregators*": ["tests/test_aggregators.py"],
     "likelihoods*": ["tests/test_likelihoods.py"],
     "training/checkpoint*": ["tests/training/test_checkpoint.py"],
     "tabular/saving*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
-    "tabular/content*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
+    "tabular/content*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py", PANEL],
     "tabular/checking*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
 }
+# What tests import besides dsvnp: imported once, for all mutants.
+OTHERS = ["pytest", "pandas", "scipy.stats", "sklearn.linear_model", "rich.console", "typer", "narwhals"]
+OTHERS += ["safetensors.torch", "torch.distributions", "torch.func", "torch.utils._python_dispatch"]
 PYTEST = ["-q", "-x", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist"]
 # A mutant whose tests take so long counts as noticed: seconds of a processor, and by the clock of a busy machine.
 HANG, HANG_BY_CLOCK = 120, 900
@@ -174,10 +179,11 @@ def all_mutants() -> list[tuple[Mutant, list[str]]]:
 
 def prepare(root: Path, sampled: list[tuple[Mutant, list[str]]]) -> shares.Attack:
     """What one process does: it tries mutants in a folder of its own."""
+    for name in OTHERS:
+        with suppress(ImportError):
+            importlib.import_module(name)
     import torch
 
-    with suppress(ImportError):
-        import pandas  # noqa: F401
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(dir=root))
 

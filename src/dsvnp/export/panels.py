@@ -21,7 +21,8 @@ from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predi
 from dsvnp.sources.priors.scaling import output_scale, standardise
 from dsvnp.sources.priors.tables import CLIP_OUTPUT
 from dsvnp.tabular.asking import MOST_CLASSES, network, order_of
-from dsvnp.tabular.panel import LINEAR_VIEWS, Member, Panel, Ridge, consult, seated, side_by_side, stretch_all
+from dsvnp.tabular.consulting import LINEAR_VIEWS, Member, Ridge, consult
+from dsvnp.tabular.panel import Panel, seated, side_by_side, stretch_all
 from dsvnp.tabular.views import View, fit_view
 
 Key = tuple[int, Member]  # an output and who predicts it
@@ -56,7 +57,7 @@ class PanelModule(nn.Module):
         told = {key: self._told(key, *context) for key in keys}
         self.seats = {key: self._seat(key[1], *told[key]) for key in keys if key[1].view not in LINEAR_VIEWS}
         self.linear = {
-            key: consult(key[1].view, [told[key]], [key[1].order], self.panel.problem)
+            key: consult([key[1]], [told[key]], self.panel.problem)
             for key in keys
             if key[1].view in LINEAR_VIEWS
         }
@@ -79,7 +80,7 @@ class PanelModule(nn.Module):
         return self.panel.some(x[known], column[known], key[1])
 
     def _seat(self, member: Member, x: Tensor, y: Tensor) -> Seat:
-        """Let a member read, see `dsvnp.tabular.panel.consult`."""
+        """Let a member read, see `dsvnp.tabular.consulting.consult`."""
         line = Ridge.fit(x, y) if member.view == "residuals" else None
         y = y if line is None else y - line(x)
         view: View = fit_view("columns" if line else member.view, self.panel.problem.layout, x, y)
@@ -116,7 +117,7 @@ class PanelModule(nn.Module):
         return pad(x, (0, self.width - x.shape[1]))
 
     def _asked(self, x: Tensor) -> dict[Key, Predictive]:
-        """Predictions of encoded rows [T, D] by each member with a network."""
+        """What each member with a network says of encoded rows [T, D]."""
         if not self.seats:
             return {}
         shown = torch.stack([self._wide(seat.show(x)) for seat in self.seats.values()])  # [B, T, W]
@@ -130,7 +131,7 @@ class PanelModule(nn.Module):
         return {key: self._one(whole, i, seat, x) for i, (key, seat) in enumerate(self.seats.items())}
 
     def _one(self, whole: Predictive, index: int, seat: Seat, x: Tensor) -> Predictive:
-        """The prediction of one member, in the user's units and order of classes."""
+        """What one member says, in the user's units and order of classes."""
         part = whole.map(lambda array: array[:, :, index : index + 1])
         if isinstance(part, CategoricalPredictive):
             return CategoricalPredictive(part.log_probs[..., seat.classes])
@@ -146,7 +147,7 @@ def _check(panel: Panel, rows: int) -> None:
     )
     if panel.problem.num_classes > MOST_CLASSES:
         raise ValueError(
-            f"a file of the pretrained network distinguishes at most {MOST_CLASSES} classes, got "
+            f"a file of the pretrained network tells at most {MOST_CLASSES} classes apart, got "
             f"{panel.problem.num_classes}; {instead}"
         )
     if panel.leaves > 1 and rows > panel.most_rows:

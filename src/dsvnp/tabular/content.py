@@ -12,9 +12,10 @@ from dsvnp.devices import pick_device
 from dsvnp.pretrained import read_card
 from dsvnp.tabular.asking import NETWORK
 from dsvnp.tabular.checking import check_recipe
+from dsvnp.tabular.consulting import Member, PanelProblem
 from dsvnp.tabular.encoding import Encoding, Filling
 from dsvnp.tabular.ensemble import Ensemble, Replica
-from dsvnp.tabular.panel import Member, Panel, PanelProblem
+from dsvnp.tabular.panel import Panel
 from dsvnp.tabular.recipe import FitRecipe
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.views import Layout

@@ -14,10 +14,11 @@ from dsvnp.models import MODELS
 from dsvnp.naming import lookup
 from dsvnp.sources.table import Pair, known_rows
 from dsvnp.tabular.choosing import Chosen, choose_panel, outside
+from dsvnp.tabular.consulting import PanelProblem
 from dsvnp.tabular.ensemble import Ensemble
 from dsvnp.tabular.fitting import Problem, fit_ensemble
 from dsvnp.tabular.folds import HoldOut, Part, parts_of_table, parts_of_tables
-from dsvnp.tabular.panel import Panel, PanelProblem
+from dsvnp.tabular.panel import Panel
 from dsvnp.tabular.reading import RowReader, check_known, hold_out_by, pairs_of, useful
 from dsvnp.tabular.recipe import AUTO, EFFORTS, FitRecipe, recipe_for_table, recipes_for_tasks
 from dsvnp.tabular.summary import Summary
