@@ -1,7 +1,7 @@
 """Panel: a mixture of members that predict a table without training.
 
-Held-out rows choose the members (`consulting.Member`), which all have the same weight, and the factor that stretches the
-spread of their mixture:
+Held-out rows choose the members (`consulting.Member`), which all have the same weight, and the factor that stretches
+the spread of their mixture:
 
     numbers   y ← m + stretch · (y − m),  m the mixture's mean;        classes   p_k ← softmax(ln p_k / stretch)
 """
