@@ -1,8 +1,8 @@
-"""Choosing: rows that are held out say who sits on a panel, and what to expect of it.
+"""Choosing: held-out rows choose the members of a panel, and measure it.
 
-Every view predicts rows that it has not read, and gets seats on the panel in proportion to its weight in the mixture
-that makes these rows the most likely. Reading takes time in proportion to rows × columns; a budget of such cells says
-how many rows are held out, and how many orders of the columns the panel reads.
+Every view predicts rows that it has not read. It gets members (seats) in proportion to its weight in the mixture under
+which these rows are the most likely. Reading takes time in proportion to rows × columns; a budget of such cells limits
+the number of held-out rows, and of orders in which the panel reads the columns.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from dsvnp.tabular.consulting import (
     LINEAR_VIEWS,
     NEAR_ROWS,
     Member,
-    Problem,
+    PanelProblem,
     asked_together,
     consult,
     consult_near,
@@ -38,7 +38,7 @@ from dsvnp.tabular.views import MOST_COLUMNS
 
 SEATS = 8
 PSEUDO_ROWS = 2.0
-LEAST = -1e6  # ln p of a view that is out of the question
+LEAST = -1e6  # ln p of a view that gets no seat
 FEWEST_ROWS = 160  # that a split reads, and of which it holds out a part, even beyond the budget
 ENOUGH_ROWS = 512  # that a member reads even beyond the budget
 MANY_ROWS = 10_000  # that are kept of a large table
@@ -65,7 +65,7 @@ BUDGETS = {
 
 
 class Chosen(NamedTuple):
-    """A panel, what held-out rows say of it, and whether that is clearly better than nothing."""
+    """A panel, its measures on held-out rows, and whether these are clearly better than the mean predictor's."""
 
     panel: Panel
     summary: Summary
@@ -85,7 +85,7 @@ class Split(NamedTuple):
 def choose_panel(
     x: Tensor,
     y: Tensor,
-    problem: Problem,
+    problem: PanelProblem,
     effort: str,
     seed: int,
     most_rows: int | None,
@@ -138,13 +138,13 @@ def choose_panel(
     return Chosen(panel, summarise(predictions, truth, names), clear)
 
 
-def outside(problem: Problem) -> str:
+def outside(problem: PanelProblem) -> str:
     """What is done with a table that has more columns or classes than the network was trained on; empty for others."""
     said = []
     if (columns := problem.layout.numbers + len(problem.layout.groups)) > MOST_COLUMNS:
         said.append(
-            f"X has {columns} columns and the pretrained network reads {MOST_COLUMNS}: those that tell most of y, or "
-            "principal components, whichever predict held-out rows"
+            f"X has {columns} columns and the pretrained network reads {MOST_COLUMNS}: those that correlate with y "
+            "most, or principal components, whichever predict held-out rows better"
         )
     if problem.num_classes > MOST_CLASSES:
         said.append(
@@ -157,7 +157,7 @@ def outside(problem: Problem) -> str:
 def reading_of(rows: int, width: int, most: int, budget: Budget) -> tuple[int, int, int]:
     """Rows that a member reads at most, the number of orders, and of boxes that the table is cut into.
 
-    There are two orders at least, since their dissent tells doubt.
+    There are at least two orders: the difference between their predictions is a part of the uncertainty.
     """
     if rows > most:
         return most, 2, int(np.clip(-(-rows // min(most, NEAR_ROWS)), 2, budget.leaves))
@@ -205,7 +205,7 @@ def split_rows(y: Tensor, most: int, affordable: int, most_folds: int, seed: int
 
 
 def give_seats(scores: Tensor, number: int, costly: Sequence[bool], most: int) -> list[int]:
-    """Share seats out by the weights of the mixture of views under which held-out rows are the most likely.
+    """Distribute seats by the weights of the mixture of views under which held-out rows are the most likely.
 
     Args:
         scores: ln p of held-out rows under each view, [V, N].
@@ -248,9 +248,9 @@ def fit_stretch(mixture: Predictive, y: Tensor) -> Tensor:
 
 
 def held_out(
-    views: Sequence[str], x: Tensor, y: Tensor, split: Split, problem: Problem, leaves: int, most: int
+    views: Sequence[str], x: Tensor, y: Tensor, split: Split, problem: PanelProblem, leaves: int, most: int
 ) -> list[Predictive]:
-    """What each view says of held-out rows, [1, S, 1, F·M, ·], each fold in an order of its own."""
+    """Predictions of held-out rows by each view, [1, S, 1, F·M, ·]; each fold has an order of columns of its own."""
     asked = [x[rows] for rows in split.held]
     told = [(x[rows], y[rows]) for rows in split.read]
     boxes = None
@@ -277,7 +277,7 @@ def _folds_as_rows(index: int, folds: int, array: Tensor) -> Tensor:
 
 
 def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
-    """Seats as members; those of one view show columns in several orders, as far as the passes go."""
+    """A member for each seat; those of one view read the columns in different orders, up to the number of passes."""
     reading = sum(view not in LINEAR_VIEWS for view in views)
     out = []
     for index, view in enumerate(views):
@@ -287,9 +287,9 @@ def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
 
 
 def _plain(
-    x: Tensor, y: Tensor, problem: Problem, seed: int
+    x: Tensor, y: Tensor, problem: PanelProblem, seed: int
 ) -> tuple[InputScaling, OutputScaling | ClassScaling, Tensor]:
-    """What anybody could know of a table: scaling of inputs, ridge or logistic regression, and the outputs' prior."""
+    """Simple references for a table: scaling of inputs, ridge or logistic regression, and the outputs' prior."""
     inputs = InputScaling.fit(x)
     some = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:MANY_ROWS])
     outputs: OutputScaling | ClassScaling
