@@ -4,7 +4,8 @@
 
 Families, tasks and scores are those of `benchmarks/tasks.py`, seed 0. Both ways train one replica on the same tables:
 `pretrained` goes on from the shipped weights (1.4 million, a mixture of twelve normals), `scratch` trains the small
-network with rotary attention that `fit_tasks` chooses today. `docs/decisions/0008-tasks-from-scratch.md` says what came out.
+network with rotary attention that `fit_tasks` chooses today. `as is` is `CurveRegressor`, which no table teaches
+anything. `docs/decisions/0008-tasks-from-scratch.md` says what came out.
 """
 
 import argparse
@@ -13,12 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks import tasks as benchmark
+from dsvnp import CurveRegressor
 from dsvnp.models import NeuralProcess
 from dsvnp.pretrained import load_pretrained
 from dsvnp.tabular import base
 from dsvnp.tabular.recipe import Recipe, recipes_for_tasks
 
+AS_IS = "as is"
 RATES = {"pretrained": 1e-3, "scratch": 2e-3}
 STEPS = {"pretrained": 200, "scratch": 1000}
 
@@ -54,6 +59,8 @@ def recipe_of(way: str, typical_rows: int, effort: str, changes: dict[str, Any])
 
 def measure(way: str, family: str, new: int) -> dict[str, Any]:
     """Scores of one way on one family."""
+    if way == AS_IS:
+        return measure_as_is(family, new)
     usual = base.recipes_for_tasks
     base.recipes_for_tasks = lambda *options: [recipe_of(way, *options)]
     try:
@@ -62,6 +69,19 @@ def measure(way: str, family: str, new: int) -> dict[str, Any]:
         base.recipes_for_tasks = usual
     kept = {name: value for name, value in row.items() if not name.startswith("GP")}
     return {"way": way, "rate": RATES[way], "steps": STEPS[way], **kept}
+
+
+def measure_as_is(family: str, new: int) -> dict[str, Any]:
+    """Scores of the pretrained network, which reads each new task alone."""
+    row: dict[str, Any] = {"way": AS_IS, "family": family, "seed": 0, "cpu_seconds": 0.0}
+    for known in benchmark.KNOWN:
+        each = []
+        for x, y in benchmark.tables(family, new, 2000, rows=max(benchmark.KNOWN) + benchmark.ASKED):
+            curve = CurveRegressor().fit(x[:known], y[:known])
+            asked, truth = x[-benchmark.ASKED :], y[-benchmark.ASKED :]
+            each.append(np.stack([(curve.predict(asked) - truth) ** 2, -curve.log_prob(asked, truth)]))
+        row[f"NP {known}"] = benchmark.averages(each)
+    return row
 
 
 def main() -> None:
@@ -75,7 +95,7 @@ def main() -> None:
         [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.is_file() else []
     )
     for family in options.families.split(","):
-        for way in STEPS:
+        for way in (AS_IS, *STEPS):
             if not any((line["way"], line["family"]) == (way, family) for line in lines):
                 lines.append(measure(way, family, options.new))
                 options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
