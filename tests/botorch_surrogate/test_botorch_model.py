@@ -230,11 +230,12 @@ def test_scalings_read_points_as_the_networks_learned_them(scaling: str, dims: i
     else:  # what `LandscapePrior` makes of these points
         cube = torch.nn.functional.pad(2 * torch.cat([x, asked]) - 1, (0, columns - dims))
         values = torch.cat([y, torch.zeros_like(asked[:, :1])])
-        pool = {"x": cube[None], "y": values[None, :, 0], "used": (torch.arange(columns) < dims)[None]}
+        pool = {"x": cube[None], "y": values[None, :, 0], "sizes": torch.tensor([9])}
+        pool["used"] = (torch.arange(columns) < dims)[None]
         prior = LandscapePrior(
             LandscapeSettings(batch_size=1, num_points=14, min_context=9, max_context=9, max_inputs=columns)
         )
-        task = prior.batch(pool, {"context": torch.zeros(1)}, torch.tensor(0)).to(dtype=torch.float32)
+        task = prior.batch(pool, {}, torch.tensor(0)).to(dtype=torch.float32)
         expected = y.mean() + y.std(correction=0) * network.predict(task).mean[0, 9:]
     found = NeuralProcessModel(network, x, y, scaling=scaling).posterior(asked.unsqueeze(1)).mean[:, 0]
     torch.testing.assert_close(found, expected.double(), rtol=1e-5, atol=1e-4)

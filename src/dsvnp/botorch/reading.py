@@ -8,8 +8,6 @@
 Axes: R contexts (rows), N points each, T targets, d inputs, m outputs, V orders of the columns, K draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +18,13 @@ from torch import Tensor
 from dsvnp.models.base import NeuralProcess, draw_noise
 from dsvnp.predictive import GaussianPredictive, concatenate
 from dsvnp.sources.priors.curves import CLIP_INPUT
+from dsvnp.sources.priors.landscapes import HALF_WIDTH
 from dsvnp.sources.priors.scaling import OBSERVED, output_scale, standardise
 from dsvnp.sources.priors.spectra import DIMENSIONS
 from dsvnp.task import Task
 
-Inputs = Callable[
-    [Tensor, Tensor], Tensor
-]  # context's x [R, N, d], all x [R, N + T, d] -> what a network reads of all
+# context's x [R, N, d], all x [R, N + T, d] -> what a network reads of all
+Inputs = Callable[[Tensor, Tensor], Tensor]
 
 
 def _as_they_are(x: Tensor, points: Tensor) -> Tensor:
@@ -45,8 +43,8 @@ def _coded(x: Tensor, points: Tensor, clip: float = 4.0, columns: int = 0) -> Te
 
 
 def _in_the_cube(x: Tensor, points: Tensor) -> Tensor:
-    """Inputs of the unit cube in [−1, 1], with the code of an input that is there."""
-    return torch.cat([2 * points - 1, torch.full_like(points, OBSERVED)], dim=-1)
+    """Inputs of the unit cube as `LandscapePrior` has them, with the code of an input that is there."""
+    return torch.cat([HALF_WIDTH * (2 * points - 1), torch.full_like(points, OBSERVED)], dim=-1)
 
 
 @dataclass(frozen=True)

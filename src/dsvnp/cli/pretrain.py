@@ -1,7 +1,5 @@
 """`dsvnp pretrain`: train a network on synthetic tables or functions, in as many sittings as it takes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -10,8 +10,6 @@ al., 2025). Attention among cells before attention among rows follows TabICL (Qu
 context rows only.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import NamedTuple, cast, final
@@ -80,9 +78,8 @@ class Cells(nn.Module):
         """
         values, code = x.unflatten(-1, (2, -1)).unbind(-2) if self.coded else (x, torch.zeros_like(x))
         used = (code > UNUSED / 2).all(1)  # [B, D]
-        h = torch.cat(
-            [self._embed(values, code), self._outputs(y, seen).unsqueeze(-2)], dim=-2
-        )  # [B, T, D+1, W]
+        # [B, T, D+1, W]
+        h = torch.cat([self._embed(values, code), self._outputs(y, seen).unsqueeze(-2)], dim=-2)
         there = torch.cat([used, torch.ones_like(used[:, :1])], dim=-1)[:, None]  # [B, 1, D+1]
         slots = []
         for number, (row, column) in enumerate(zip(self.in_row, self.in_column, strict=True)):
@@ -124,9 +121,8 @@ class TabTNP(NeuralProcess):
     scores_context = False
 
     def _build(self, embedding: nn.Module | None) -> None:
-        self.embed = Embeddings(
-            self.arch, self.likelihood.dim_encoded, embedding
-        )  # of x: its outputs are the columns
+        # of x: its outputs are the columns
+        self.embed = Embeddings(self.arch, self.likelihood.dim_encoded, embedding)
         self.embeds = embedding is not None or self.arch.embed_x != "none"
         if self.embeds and self.arch.coded_x:
             raise ValueError("coded_x says what each column holds, got an embedding of x; use one of the two")
@@ -168,7 +164,7 @@ class TabTNP(NeuralProcess):
 
     def summarise(self, task: Task, noise: Noise) -> Summary:
         """Keys and values of the context in each layer."""
-        return self._read(task.x_context, task.y_context, task.mask_context)[1]
+        return self._read(task.x_context, task.y_context, task.mask_context, finish=False)[1]
 
     def decode(self, summary: Summary, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs, one component."""
@@ -179,10 +175,10 @@ class TabTNP(NeuralProcess):
         raw: Tensor = self.decoder(self.trunk.onto(h, h, summary.rows))
         return raw[None, None]
 
-    def _read(self, x: Tensor, y: Tensor, seen: Tensor) -> tuple[Tensor, Summary]:
-        """Rows after all layers, [B, T, W], of which those seen are the context, and what it says."""
+    def _read(self, x: Tensor, y: Tensor, seen: Tensor, finish: bool = True) -> tuple[Tensor, Summary]:
+        """Rows after all layers (see `Trunk.among`), [B, T, W], of which those seen are the context; what it says."""
         x, known = self.embed.pair(x, y, self.likelihood)
         h, cells = self.cells(x, known, seen)
         h = h + torch.where(seen.unsqueeze(-1), self.output(known), 0.0)
-        h, rows = self.trunk.among(full_precision(h), h, seen)
+        h, rows = self.trunk.among(full_precision(h), h, seen, finish)
         return h, Summary(cells, rows)

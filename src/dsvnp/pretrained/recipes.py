@@ -1,11 +1,9 @@
 """What each pretrained network is and how it was trained, in settings: the network, its prior, its schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from dsvnp.models.architecture import Architecture
 from dsvnp.models.tabtnp import TabTNP
@@ -51,12 +49,12 @@ class PretrainingRecipe:
             optimizer=Adam("adamw", beta2=0.98, weight_decay=0.01, clip_norm=1.0),
             schedule=Schedule("trapezoid", warmup=self.warmup, decay=self.decay),
             precision=precision,
-            compile="regions" if precision == "bf16" else None,
+            compile="regions" if precision in ("bf16", "tf32") else None,
             log_every=500,
             checkpoint_every=5000,
         )
 
-    def widened(self, factor: float) -> PretrainingRecipe:
+    def widened(self, factor: float) -> Self:
         """The recipe of a network whose layers are wider by a factor; its weights grow with the square."""
 
         def wider(sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -141,18 +139,20 @@ def landscapes() -> PretrainingRecipe:
         background=1e-4,
         sigma_floor=1e-3,
         sigma_form="exp",
-        decoder=(256,),
+        decoder=(160,),
         cells=Transformer(width=64, num_layers=3, num_heads=4, feedforward=128, fused=True),
-        transformer=Transformer(width=128, num_layers=6, num_heads=4, feedforward=256, fused=True),
+        transformer=Transformer(width=128, num_layers=6, num_heads=4, feedforward=224, fused=True),
         coded_x=True,
     )
-    shapes = (
+    shapes = (  # functions per batch; contexts up to 64 points, then small ones
         LandscapeSettings(batch_size=96),
-        LandscapeSettings(batch_size=192, max_context=32, num_points=64),
+        LandscapeSettings(batch_size=160, num_points=64, max_context=40, max_inputs=6),
     )
-    limits = "inputs of a known box, up to ten; one output; contexts of up to 96 points; smooth functions, little noise"
+    limits = "inputs of a known box, up to ten; one output; contexts of up to 64 points; smooth functions, little noise"
     source = Rotation(tuple(map(LandscapePrior, shapes)))
-    return PretrainingRecipe("landscapes", partial(TabTNP, arch), source, limits, learning_rate=5e-4)
+    return PretrainingRecipe(
+        "landscapes", partial(TabTNP, arch), source, limits, learning_rate=6e-4, decay=10_000
+    )
 
 
 RECIPES: dict[str, Callable[[], PretrainingRecipe]] = {

@@ -4,8 +4,6 @@ The checksums notice damage. These checks notice what somebody wrote on purpose,
 all memory, tensors of another shape, which would be broadcast without a word, and numbers that are not finite.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 
@@ -21,15 +19,11 @@ RECORD_FORM = {
     **dict.fromkeys(("params", "validation"), dict),
     "target_names": [str],
 }
-REPLICAS_FORM = {
-    "recipe": dict,
-    "num_replicas": int,
-}  # of an ensemble; a panel of a pretrained network has neither
+# of an ensemble; a panel of a pretrained network has neither
+REPLICAS_FORM = {"recipe": dict, "num_replicas": int}
 MOST_LAYERS, WIDEST, MOST_DRAWS = 1000, 2**20, 10**5
-CHOICES = {
-    "output": ("same", "array"),
-    "missing": ("impute", "refuse"),
-}  # settings that predictions depend on
+# settings that predictions depend on
+CHOICES = {"output": ("same", "array"), "missing": ("impute", "refuse")}
 MAY_BE_MISSING = ("context.y", "calibration")  # where NaN is an output that is not known
 
 
@@ -93,16 +87,18 @@ def _shapes(record: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, tup
         "prior": (2, dim_y) if regression else (dim_y,),
         "calibration": (None,) if regression else (None, dim_y + 1),
     }
-    for row in range(record.get("num_replicas", 0)):
-        out |= {f"replica.{row}.inputs.{name}": (dim_x,) for name in ("centre", "spread")}
+    if "panel" in record:
+        out["stretch"] = (dim_y if regression else 1,)
+    for owner in [f"replica.{row}." for row in range(record.get("num_replicas", 0))] or [""]:  # or a panel
+        out |= {f"{owner}inputs.{name}": (dim_x,) for name in ("centre", "spread")}
         parts = ("bias", "scale", "damping", "stretch", "power") if regression else ("bias",)
-        linear = tensors[f"replica.{row}.outputs.weight"]
+        linear = tensors[f"{owner}outputs.weight"]
         size = dim_y if regression or linear.numel() else 0  # a classifier may have no linear part
-        out |= {f"replica.{row}.outputs.{name}": (size,) for name in parts}
+        out |= {f"{owner}outputs.{name}": (size,) for name in parts}
         wide = 2 * dim_x if regression and record["version"] > 1 else dim_x
-        out[f"replica.{row}.outputs.weight"] = (wide if size else 0, size)
+        out[f"{owner}outputs.weight"] = (wide if size else 0, size)
         if not regression:
-            out |= {f"replica.{row}.outputs.{name}": (1,) for name in ("temperature", "trust")}
+            out |= {f"{owner}outputs.{name}": (1,) for name in ("temperature", "trust")}
     return {name: shape for name, shape in out.items() if name in tensors or record["version"] >= 5}
 
 

@@ -5,10 +5,9 @@ that makes these rows the most likely. Reading takes time in proportion to rows 
 how many rows are held out, and how many orders of the columns the panel reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,22 +17,20 @@ from torch import Tensor
 
 from dsvnp.predictive import Predictive
 from dsvnp.tabular.asking import MOST_CLASSES
+from dsvnp.tabular.consulting import (
+    LINEAR_VIEWS,
+    NEAR_ROWS,
+    Member,
+    Problem,
+    asked_together,
+    consult,
+    consult_near,
+)
 from dsvnp.tabular.correcting import STRETCHES, Answer, toll
 from dsvnp.tabular.fitting import is_clear
 from dsvnp.tabular.folds import BY_CHANCE, HoldOut
 from dsvnp.tabular.leaves import Leaves
-from dsvnp.tabular.panel import (
-    LINEAR_VIEWS,
-    NEAR_ROWS,
-    Member,
-    Panel,
-    Problem,
-    consult,
-    consult_near,
-    seated,
-    side_by_side,
-    stretch_all,
-)
+from dsvnp.tabular.panel import Panel, seated, side_by_side, stretch_all
 from dsvnp.tabular.reading import check_known
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.summary import Summary, blind, calibration_of, prior_of, summarise
@@ -51,21 +48,13 @@ MOST_ROWS = 1024  # that a member reads: the network has learned from up to 896
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may be read.
+    """How much may be read."""
 
-    Attributes:
-        held_out: cells, rows × columns, that all views together read to be compared.
-        panel: cells that the members of the panel read.
-        folds: folds that a table is cut into, at most.
-        passes: orders of columns that a panel reads, at most.
-        leaves: boxes that a large table is cut into, at most.
-    """
-
-    held_out: int
-    panel: int
-    folds: int
-    passes: int
-    leaves: int
+    held_out: int  # cells, rows × columns, that all views together read to be compared
+    panel: int  # cells that the members of the panel read
+    folds: int  # folds that a table is cut into, at most
+    passes: int  # orders of columns that a panel reads, at most
+    leaves: int  # boxes that a large table is cut into, at most
 
 
 BUDGETS = {
@@ -269,14 +258,22 @@ def held_out(
         known = told[0][1] >= 0 if problem.num_classes else ~told[0][1].isnan()
         told = [(told[0][0][known], told[0][1][known])]
         boxes = Leaves(*told[0], leaves, min(most, NEAR_ROWS))
-    found = []
-    for view in views:
-        if boxes is not None and view not in LINEAR_VIEWS:
-            found.append(consult_near(view, told[0], [0], problem, boxes, exact=False)(asked[0]))
+    found: dict[str, Predictive] = {}
+    for group in asked_together([Member(view) for view in views]):
+        names = [member.view for member in group]
+        if boxes is not None and names[0] not in LINEAR_VIEWS:
+            whole = consult_near(group, told[0], problem, boxes, exact=False)(asked[0])
         else:
-            answer = consult(view, told, range(len(told)), problem, exact=False)(asked)
-            found.append(answer.map(lambda a: a.permute(2, 1, 0, 3, 4).flatten(2, 3).unsqueeze(2)))
-    return found
+            members = [Member(view, fold) for view in names for fold in range(len(split))]
+            whole = consult(members, told * len(names), problem, exact=False)(asked * len(names))
+        for index, view in enumerate(names):
+            found[view] = whole.map(partial(_folds_as_rows, index, len(split)))
+    return [found[view] for view in views]
+
+
+def _folds_as_rows(index: int, folds: int, array: Tensor) -> Tensor:
+    """The folds of a view as one set of rows, [views · F, S, 1, M, ·] -> [1, S, 1, F·M, ·]."""
+    return array[index * folds : (index + 1) * folds].permute(2, 1, 0, 3, 4).flatten(2, 3).unsqueeze(2)
 
 
 def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from dsvnp.sources.priors import landscapes
 from dsvnp.sources.priors.landscapes import LandscapePrior, LandscapeSettings, draw_function, draw_landscapes
 from dsvnp.sources.priors.randomness import Random
 
@@ -21,28 +22,45 @@ def test_a_function_has_one_value_per_input_and_reads_used_inputs_only():
     assert (function(x)[2] - function(x.flip(-1))[2]).abs().max() > 1e-3
 
 
-def test_half_of_the_points_lie_near_the_best_and_values_are_finite():
+def test_points_lie_near_the_best_known_and_values_are_finite():
     random = Random(torch.Generator().manual_seed(1), CPU)
-    drawn = draw_landscapes(random, LandscapeSettings(), 200)
-    x, y, used = drawn["x"], drawn["y"], drawn["used"]
+    drawn = draw_landscapes(random, LandscapeSettings(min_context=20), 300)
+    x, y, used, sizes = (drawn[name] for name in ("x", "y", "used", "sizes"))
     assert y.isfinite().all()
     assert (x.abs() <= 1).all()
     assert (x[~used.unsqueeze(1).expand_as(x)] == 0).all()
     apart = torch.cdist(x, x) / used.sum(-1).sqrt()[:, None, None]
-    best = apart.take_along_dim(y.argmax(1)[:, None, None], 1).squeeze(
-        1
-    )  # distances from each function's best
-    worst = apart.take_along_dim(y.argmin(1)[:, None, None], 1).squeeze(1)
-    assert (best.median(1).values < worst.median(1).values).float().mean() > 0.85
+    seen = torch.arange(96) < sizes.unsqueeze(1)
+    for points in (seen, ~seen):  # of the context, and targets
+        nearer = []
+        for number in range(300):
+            known = y[number].masked_fill(~seen[number], -torch.inf)
+            best = apart[number, known.argmax(), points[number]]
+            worst = apart[number, (-known).masked_fill(~seen[number], -torch.inf).argmax(), points[number]]
+            nearer.append(float(best.median() < worst.median()))
+        assert sum(nearer) > 0.75 * 300
+
+
+def test_the_place_of_a_target_depends_on_the_function_through_its_context_only(monkeypatch):
+    """Around a context of one bad point of f(x) = x₁ targets are bad: nothing tells them where f is large."""
+    monkeypatch.setattr(landscapes, "draw_function", lambda random, used: lambda x: x[..., 0])
+    settings = LandscapeSettings(min_context=1, max_context=1, max_inputs=2)
+    x = draw_landscapes(Random(torch.Generator().manual_seed(3), CPU), settings, 2000)["x"][..., 0]
+    bad = x[:, 0] < -0.5
+    assert bad.sum() > 100
+    assert x[bad, 1:].mean() < -0.25
+    assert x[bad, 1:].median() < 0
 
 
 def test_a_batch_is_scaled_by_its_context_and_says_which_inputs_are_there():
     prior = LandscapePrior(LandscapeSettings(batch_size=8, refresh_every=2))
     pool = prior.pool(torch.Generator().manual_seed(2), CPU)
-    task = prior.batch(pool, {"context": torch.linspace(0, 0.99, 8)}, torch.tensor(1))
-    assert task.x_target.shape == (8, 128, 20)
+    task = prior.batch(pool, {}, torch.tensor(1))
+    assert task.x_target.shape == (8, 96, 20)
+    assert task.x_target[..., :10].abs().max() > 1.9
     codes = task.x_target[:, 0, 10:]
     assert torch.equal(codes > -0.5, pool["used"][8:])
+    assert torch.equal(task.in_context.sum(1), pool["sizes"][8:])
     for number in range(8):
         y = task.y_target[number, task.in_context[number], 0]
         assert abs(float(y.mean())) < 1e-4
