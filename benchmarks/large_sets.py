@@ -1,7 +1,7 @@
 """Time and memory of TNP's predictions for many targets, and from large contexts.
 
-    python benchmarks/large_sets.py --device cpu --json results/speed/large-sets-cpu.json
-    python benchmarks/large_sets.py --device cuda --json results/speed/large-sets-h200.json
+    python benchmarks/large_sets.py --device cpu --json results/large-sets/cpu.json
+    python benchmarks/large_sets.py --device cuda --json results/large-sets/h200.json
 
 TNP has the field's size (6 layers of width 64). Targets: 1,000 context points, up to 1,000,000 targets. Contexts: up to
 100,000 points, 1,000 targets; an equivariant TNP and a CPU read up to 10,000. Memory is what the prediction takes at
