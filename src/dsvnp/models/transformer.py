@@ -276,7 +276,9 @@ def attend_to(
 
 def _written_out(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
     """By its equation, for training: `vmap` has no rule for the gradient of torch's fused kernels."""
-    scores = queries @ slots.keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])  # [..., heads, T, N]
+    # Scaled before the product: of scores that are divided afterwards, a compiler keeps rounded ones for the backward
+    # pass and uses exact ones in the forward pass, which is wrong where they are large.
+    scores = (queries / math.sqrt(queries.shape[-1])) @ slots.keys.transpose(-1, -2)  # [..., heads, T, N]
     if relative is not None:
         scores = relative(scores, x, slots.x)
     return average(scores, slots.values, slots.mask.unsqueeze(-2))

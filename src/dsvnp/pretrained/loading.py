@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -129,7 +130,7 @@ def _empty(card: Card, path: Path) -> NeuralProcess:
     try:
         _check_sizes(card.architecture)
         make = partial(make_model, card.model, Architecture.from_dict(card.architecture))
-        with WithoutDraws() if path.parent == SHIPPED else torch.device("meta"):
+        with WithoutDraws(), nullcontext() if path.parent == SHIPPED else torch.device("meta"):
             return make()
     except REFUSALS as error:
         reason = str(error).partition("\n")[0]
