@@ -35,6 +35,7 @@ from benchmarks.bayesian_optimisation.methods import (
     random,
     related,
 )
+from benchmarks.bayesian_optimisation.panel import panel
 from benchmarks.bayesian_optimisation.problems import FAMILIES, SINGLE, first_points, problem
 from benchmarks.bayesian_optimisation.summary import summarise
 from dsvnp.pretrained.loading import SHIPPED
@@ -126,6 +127,8 @@ def make(
         return related(family(name, settings), search, with_gp=method == "both")
     network = args.network if method == "both" else method
     search = replace(search, round_points=PRETRAINED_POINTS)
+    if method == "landscapes":
+        return panel(network, search, args.weights)
     return pretrained(network, search, with_gp=method == "both", folder=args.weights)
 
 
