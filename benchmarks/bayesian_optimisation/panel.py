@@ -16,7 +16,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.bayesian_optimisation.methods import FOLDS, Search, by_rounds, shipped, stacked
+from benchmarks.bayesian_optimisation.methods import (
+    Search,
+    by_rounds,
+    fitted,
+    improvement,
+    left_out_by_gp,
+    shipped,
+    stacked,
+)
 from benchmarks.bayesian_optimisation.problems import DOUBLE
 from benchmarks.bayesian_optimisation.warping import Warp
 from dsvnp.botorch import MixtureLogEI, NeuralProcessModel
@@ -24,6 +32,7 @@ from dsvnp.botorch import MixtureLogEI, NeuralProcessModel
 Make = Callable[
     [Tensor, Tensor], NeuralProcessModel
 ]  # from inputs of the unit cube [..., n, dim] and outputs
+FOLDS = 5
 LEAST_WEIGHT = 0.05  # of a seat that is asked: the others cost time and change little
 
 
@@ -97,6 +106,22 @@ class Seat:
         return value
 
 
+class GPSeat:
+    """BoTorch's SingleTaskGP of all points, with warped outputs."""
+
+    def __init__(self, x: Tensor, y: Tensor, warp: Warp, search: Search) -> None:
+        self.warp, self.search = warp, search
+        with torch.enable_grad():
+            self.model = fitted(x, warp(y))
+
+    def left_out(self, x: Tensor, y: Tensor, rows: list[Tensor]) -> Tensor:
+        return left_out_by_gp(self.model, rows) + self.warp.log_slope(y[torch.cat(rows), 0])
+
+    def log_improvement(self, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+        own, top = improvement(self.model, self.warp(y), self.search), float(self.warp.log_slope(y.max()))
+        return lambda points: own(points) - top
+
+
 @dataclass(frozen=True)
 class Panel:
     """A pretrained network in several seats.
@@ -106,19 +131,25 @@ class Panel:
         search: how the improvement is maximised.
         share: of the warp.
         zoom: whether some seats read a box around the best point only.
+        with_gp: whether a Gaussian process has a seat.
     """
 
     make: Make
     search: Search
     share: float = 0.1
     zoom: bool = True
+    with_gp: bool = False
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         with torch.no_grad():
             box = around_best(x, y, least=2 * x.shape[-1] + 4) if self.zoom else whole(x.shape[-1])
             boxes = [whole(x.shape[-1])] + [box] * bool((box.sides < 1).any())
-            warps = (None, Warp.of(y.flatten(), self.share))
-            seats = [Seat(self.make, each, warp) for each in boxes for warp in warps]
+            warp = Warp.of(y.flatten(), self.share)
+            seats: list[Seat | GPSeat] = [
+                Seat(self.make, each, how) for each in boxes for how in (None, warp)
+            ]
+            if self.with_gp:
+                seats.append(GPSeat(x, y, warp, self.search))
             rows = folds_of(box.holds(x).nonzero()[:, 0])
             weights = stacked(torch.stack([seat.left_out(x, y, rows) for seat in seats]))
             asked = [n for n, weight in enumerate(weights) if weight >= LEAST_WEIGHT]
@@ -131,13 +162,13 @@ class Panel:
             return by_rounds(average, x, y, self.search)
 
 
-def panel(network: str, search: Search, folder: Path | None = None) -> Panel:
+def panel(network: str, search: Search, folder: Path | None = None, with_gp: bool = False) -> Panel:
     """The panel of a network that ships with the package."""
 
     def make(x: Tensor, y: Tensor) -> NeuralProcessModel:
         return NeuralProcessModel(shipped(network, folder), x, y, scaling=network, num_orders=1)
 
-    return Panel(make, search)
+    return Panel(make, search, with_gp=with_gp)
 
 
 def folds_of(rows: Tensor) -> list[Tensor]:

@@ -14,7 +14,7 @@ with warnings.catch_warnings():  # linear_operator compiles with what torch call
 
     from benchmarks.bayesian_optimisation.__main__ import main
     from benchmarks.bayesian_optimisation.family import FamilySettings, SeenFunctions, known_values
-    from benchmarks.bayesian_optimisation.methods import Search, fitted, folds, left_out_by_gp, stacked
+    from benchmarks.bayesian_optimisation.methods import Search, fitted, left_out_by_gp, stacked
     from benchmarks.bayesian_optimisation.panel import Panel, Seat, around_best, folds_of, whole
     from benchmarks.bayesian_optimisation.problems import branins, first_points, hartmanns, problem
     from benchmarks.bayesian_optimisation.warping import Warp
@@ -35,19 +35,22 @@ def test_the_maximum_of_a_family_s_function_is_one(make):
 
 def test_leaving_out_equals_a_gaussian_process_without_those_points():
     function = problem("branin", 0)
-    x = first_points(2, 0, 8)
+    x = first_points(2, 0, 12)
     y = function(x)
     model = fitted(x, y)
-    found = left_out_by_gp(model)
+    rows = folds_of(torch.arange(12))  # five folds of two points
+    found = left_out_by_gp(model, rows)
     scale, shift = model.outcome_transform.stdvs, model.outcome_transform.means
-    for out in folds(8):
-        keep = [i for i in range(8) if i not in out.tolist()]
+    for number, out in enumerate(rows):
+        keep = [i for i in range(12) if i not in out.tolist()]
         other = SingleTaskGP(x[keep], y[keep])
         other.load_state_dict(model.state_dict())
         other.set_train_data(x[keep], ((y[keep] - shift) / scale).flatten(), strict=False)
         left = other.eval().posterior(x[out].unsqueeze(1), observation_noise=True)
         expected = torch.distributions.Normal(left.mean, left.variance.sqrt()).log_prob(y[out].unsqueeze(1))
-        torch.testing.assert_close(found[out], expected.flatten(), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            found[2 * number : 2 * number + 2], expected.flatten(), rtol=1e-4, atol=1e-4
+        )
 
 
 def test_stacking_prefers_the_better_and_shares_between_those_that_complement_each_other():
@@ -103,9 +106,10 @@ def test_a_seat_reads_its_box_and_answers_in_units_of_y():
 
 def test_a_panel_proposes_a_point_of_the_cube():
     x = first_points(2, 0, 9)
-    found = Panel(make, Search(round_points=24))(x, problem("branin", 0)(x))
-    assert found.shape == (1, 2)
-    assert ((found >= 0) & (found <= 1)).all()
+    for with_gp in (False, True):
+        found = Panel(make, Search(round_points=24), with_gp=with_gp)(x, problem("branin", 0)(x))
+        assert found.shape == (1, 2)
+        assert ((found >= 0) & (found <= 1)).all()
 
 
 def test_tasks_of_seen_functions_hold_points_of_one_function_each():
