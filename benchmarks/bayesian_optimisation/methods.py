@@ -132,20 +132,31 @@ def improvement(model: Model, y: Tensor, search: Search) -> qLogExpectedImprovem
     return qLogExpectedImprovement(model, best_f=float(y.max()), sampler=sampler)
 
 
-def by_rounds(acquisition: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, search: Search) -> Tensor:
-    """The best of random points, of points around the best observed ones, and of ever closer points around those."""
+def by_rounds(
+    acquisition: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, search: Search, more: Tensor | None = None
+) -> Tensor:
+    """The best of random points, of points around the best observed ones, and of ever closer points around those.
+
+    Args:
+        acquisition: from points [N, 1, dim] to values [N].
+        x: observed points, [n, dim].
+        y: their outputs, [n, 1].
+        search: sizes.
+        more: further points to begin with, [N, dim].
+    """
     count, dim = search.round_points, x.shape[-1]
     centres = x[y.flatten().topk(min(4, len(x))).indices]
-    points = torch.cat([torch.rand(2 * count // 3, dim, dtype=DOUBLE), _around(centres, count // 3, 0.1)])
+    points = torch.cat([torch.rand(2 * count // 3, dim, dtype=DOUBLE), around(centres, count // 3, 0.1)])
+    points = points if more is None else torch.cat([points, more])
     with torch.no_grad():
         for width in (0.03, 0.01, 0.003, 0.0):
             values = acquisition(points.unsqueeze(1))
             centres = points[values.topk(4).indices]
-            points = torch.cat([centres, _around(centres, count // 6, width)])
+            points = torch.cat([centres, around(centres, count // 6, width)])
     return centres[:1]
 
 
-def _around(centres: Tensor, count: int, width: float) -> Tensor:
+def around(centres: Tensor, count: int, width: float | Tensor) -> Tensor:
     """Points of the unit cube near some centres, [count, dim]; about half of the inputs are left as they are."""
     chosen = centres[torch.randint(len(centres), (count,))]
     moved = torch.rand_like(chosen) < max(0.5, 1 / chosen.shape[-1])

@@ -5,6 +5,8 @@ A seat reads all points or those of a box around the best one, with outputs as t
 maximise the likelihood of points in the box, each predicted from other folds, and the panel's improvement is
 
     EI(x) = Σ_s w_s EI_s(x)                 in units of y: above the best value a warp is a straight line.
+
+Outside the box the seats that read all points share the weights among themselves.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from benchmarks.bayesian_optimisation.methods import (
     Search,
+    around,
     by_rounds,
     fitted,
     improvement,
@@ -142,24 +145,34 @@ class Panel:
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         with torch.no_grad():
-            box = around_best(x, y, least=2 * x.shape[-1] + 4) if self.zoom else whole(x.shape[-1])
-            boxes = [whole(x.shape[-1])] + [box] * bool((box.sides < 1).any())
-            warp = Warp.of(y.flatten(), self.share)
-            seats: list[Seat | GPSeat] = [
-                Seat(self.make, each, how) for each in boxes for how in (None, warp)
-            ]
-            if self.with_gp:
-                seats.append(GPSeat(x, y, warp, self.search))
+            dim = x.shape[-1]
+            box = around_best(x, y, least=2 * dim + 4) if self.zoom else whole(dim)
+            seats, everywhere = self.seats(x, y, box)
             rows = folds_of(box.holds(x).nonzero()[:, 0])
-            weights = stacked(torch.stack([seat.left_out(x, y, rows) for seat in seats]))
-            asked = [n for n, weight in enumerate(weights) if weight >= LEAST_WEIGHT]
+            likely = torch.stack([seat.left_out(x, y, rows) for seat in seats])
+            inside, outside = stacked(likely), torch.zeros(len(seats), dtype=y.dtype)
+            outside[everywhere] = stacked(likely[everywhere])  # seats of the box know nothing there
+            asked = (torch.maximum(inside, outside) >= LEAST_WEIGHT).nonzero()[:, 0].tolist()
             values = [seats[n].log_improvement(x, y) for n in asked]
-            shares = weights[asked].log().unsqueeze(1)
 
             def average(points: Tensor) -> Tensor:
-                return (torch.stack([value(points) for value in values]) + shares).logsumexp(0)
+                there = box.holds(points[:, 0])
+                weights = torch.where(there, inside[asked, None], outside[asked, None])  # [S, N]
+                return (torch.stack([value(points) for value in values]) + weights.log()).logsumexp(0)
 
-            return by_rounds(average, x, y, self.search)
+            near = around(x[y.argmax()].unsqueeze(0), self.search.round_points // 6, 0.25 * box.sides)
+            return by_rounds(average, x, y, self.search, near)
+
+    def seats(self, x: Tensor, y: Tensor, box: Box) -> tuple[list[Seat | GPSeat], list[int]]:
+        """All seats, and which of them read all points."""
+        warp = Warp.of(y.flatten(), self.share)
+        found: list[Seat | GPSeat] = [Seat(self.make, whole(x.shape[-1]), how) for how in (None, warp)]
+        if self.with_gp:
+            found.append(GPSeat(x, y, warp, self.search))
+        everywhere = list(range(len(found)))
+        if bool((box.sides < 1).any()):
+            found += [Seat(self.make, box, how) for how in (None, warp)]
+        return found, everywhere
 
 
 def panel(network: str, search: Search, folder: Path | None = None, with_gp: bool = False) -> Panel:
