@@ -16,7 +16,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from tempfile import gettempdir
@@ -34,7 +34,8 @@ from dsvnp.pretrained.loading import SHIPPED
 FOLDER = Path(__file__).parents[2] / "results" / "bayesian-optimisation"
 FIRST, SINGLE_TOTAL, FAMILY_TOTAL = 5, 30, 15
 NETWORKS = {"tables": 32, "curves": 3, "landscapes": 10}  # most inputs of each pretrained network
-PRETRAINED_POINTS = 144  # of a round: the pretrained networks are large
+# On single functions: a Gaussian process is searched as thoroughly as BoTorch's tutorials do, networks in smaller rounds.
+THOROUGH = Search(raw_samples=512, num_restarts=8, max_steps=100, round_points=144)
 ON_FAMILIES = ("random", "gp", "related")
 
 
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
     settings |= {
         "related": learning.to_dict(),
         "network": args.network,
-        "pretrained_points": PRETRAINED_POINTS,
+        "single_search": asdict(THOROUGH),
     }
     (args.out / "settings.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
     for name, method, seed in units(args):
@@ -113,12 +114,12 @@ def make(
     method: str, name: str, args: argparse.Namespace, search: Search, settings: FamilySettings
 ) -> Method:
     """The method for a problem."""
+    search = search if name in FAMILIES else THOROUGH
     if method in ("random", "gp"):
         return random if method == "random" else GaussianProcess(search)
     if name in FAMILIES:
         return Related(family(name, settings), search)
     network = args.network if method == "both" else method
-    search = replace(search, round_points=PRETRAINED_POINTS)
     return panel(network, search, args.weights, with_gp=method == "both")
 
 
