@@ -34,7 +34,7 @@ from dsvnp.pretrained.loading import SHIPPED
 FOLDER = Path(__file__).parents[2] / "results" / "bayesian-optimisation"
 FIRST, SINGLE_TOTAL, FAMILY_TOTAL = 5, 30, 15
 NETWORKS = {"tables": 32, "curves": 3, "landscapes": 10}  # most inputs of each pretrained network
-# On single functions: a Gaussian process is searched as thoroughly as BoTorch's tutorials do, networks in smaller rounds.
+# On single functions: BoTorch searches a Gaussian process about as its tutorials do; networks have smaller rounds.
 THOROUGH = Search(raw_samples=512, num_restarts=8, max_steps=100, round_points=144)
 ON_FAMILIES = ("random", "gp", "related")
 
