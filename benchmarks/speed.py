@@ -1,10 +1,13 @@
 """Speed of training steps and predictions, ours and a peer's, measured in one run.
 
     python benchmarks/speed.py --device cuda --json results/speed/h200.json
+    python benchmarks/speed.py --device cuda --json results/speed/h200.json --models tnp
 
-The task of every row is the same: 16 functions of 50 context and 50 further points, layers of width 128. Our rows
-draw their batches inside the timed step; the peer (`neuralprocesses` from PyPI, where it is installed) gets a fixed
-batch, which is in its favour. Times are medians over blocks of steps, after warm-up.
+The task of every row is the same: 16 functions of 50 context and 50 further points, layers of width 128; TNP has the
+tasks and the size of the field's table, 16 functions of 50 points and 6 layers of width 64. Our rows draw their batches
+inside the timed step; the peer (`neuralprocesses` from PyPI, where it is installed) gets a fixed batch, which is in its
+favour. Times are medians over blocks of steps, after warm-up. With `--models`, only their training steps are measured,
+and the rows of other models stay in the file: plain loop and fleet of a model are always of one run.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import json
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,10 @@ from rich.table import Table
 import dsvnp
 from dsvnp.models import Architecture, make_model
 from dsvnp.objectives import Weights, weighted_loss
+from dsvnp.paper.field.recipe import NO_FLOOR, FieldRecipe
+from dsvnp.sources.base import TaskSource
 from dsvnp.sources.curves import Curves
+from dsvnp.sources.gp import GPPrior, GPTasks
 from dsvnp.task import Task
 from dsvnp.training import Adam, Fleet, Settings
 from dsvnp.training.shared import matmul_precision
@@ -37,6 +43,14 @@ ARCHITECTURES = {
     "width 128": Architecture(1, 1, encoder=(WIDTH, WIDTH), dim_lat=WIDTH, decoder=(WIDTH,)),
     # the depth of the peer's networks: three hidden layers in the encoder and in the decoder
     "peer's size": Architecture(1, 1, encoder=(WIDTH,) * 3, dim_lat=WIDTH, decoder=(WIDTH,) * 3),
+    "field's size": FieldRecipe().architecture("tnp", 1, 1, **NO_FLOOR),
+}
+SIZES = {
+    "dsvnp": "width 128",
+    "np": "peer's size",
+    "cnp": "peer's size",
+    "attnnp": "width 128",
+    "tnp": "field's size",
 }
 Row = dict[str, Any]
 
@@ -46,12 +60,13 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--quick", action="store_true", help="fewer steps, to see whether it runs")
+    parser.add_argument("--models", nargs="+", choices=SIZES, help="measure only training steps of these")
     parser.add_argument("--threads", type=int, default=2, help="threads on a CPU")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     console = Console(width=140)
     rows: list[Row] = []
-    for row in measure(args.device, args.quick):
+    for row in measure(args.device, args.quick, args.models):
         rows.append(row)
         console.print(
             " ".join(f"{key}={value}" for key, value in row.items()), highlight=False, soft_wrap=True
@@ -59,35 +74,43 @@ def main() -> None:
     console.print(table(rows))
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({"machine": machine(args.device), "rows": rows}, indent=1) + "\n")
+        kept = others(args.json, args.models) if args.models and args.json.exists() else []
+        record = {"machine": machine(args.device), "rows": [*kept, *rows]}
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
-def measure(device: str, quick: bool) -> Iterator[Row]:
-    """All rows, one at a time."""
-    yield from train_rows(device, quick)
-    yield from peer_rows(device, quick)
-    yield from predict_rows(device, quick)
+def others(path: Path, models: Iterable[str]) -> list[Row]:
+    """The rows of a file that are not our training steps of some models."""
+    rows: list[Row] = json.loads(path.read_text())["rows"]
+    return [r for r in rows if (r["what"], r["library"]) != ("train", "dsvnp") or r["model"] not in models]
 
 
-def train_rows(device: str, quick: bool) -> Iterator[Row]:
-    """Our training steps."""
-    cuda = device == "cuda"
-    sizes = [("dsvnp", "width 128"), ("np", "peer's size"), ("cnp", "peer's size"), ("attnnp", "width 128")]
-    for model, size in sizes:
-        yield row("train", "dsvnp", model, "eager", device, 1, eager(model, size, device, quick), size=size)
-        ways: list[tuple[str, bool, bool]] = [("fleet step", False, False)]
-        if model in ("dsvnp", "np"):
-            ways += [("compiled", True, False)]
-        if cuda:
-            ways += [("captured", False, True), ("compiled and captured", True, True)]
-        for how, compiled, captured in ways:
-            for replicas in (1, 10):
-                settings: dict[str, Any] = {"compile": compiled, "capture": captured}
-                settings["precision"] = "tf32" if cuda else "float32"
-                ms = fleet(model, size, device, replicas, quick, **settings)
-                extra = {"size": size, "precision": settings["precision"]}
-                yield row("train", "dsvnp", model, how, device, replicas, ms, **extra)
-    if cuda:  # what the headline leaves out: clipping, and full float32
+def measure(device: str, quick: bool, models: Sequence[str] | None = None) -> Iterator[Row]:
+    """All rows, or those of the training of some models, one at a time."""
+    for model in models or SIZES:
+        yield from train_rows(model, device, quick)
+    if not models:
+        yield from peer_rows(device, quick)
+        yield from predict_rows(device, quick)
+
+
+def train_rows(model: str, device: str, quick: bool) -> Iterator[Row]:
+    """Our training steps of a model."""
+    cuda, size = device == "cuda", SIZES[model]
+    yield row("train", "dsvnp", model, "eager", device, 1, eager(model, size, device, quick), size=size)
+    ways: list[tuple[str, bool, bool]] = [("fleet step", False, False)]
+    if model in ("dsvnp", "np"):
+        ways += [("compiled", True, False)]
+    if cuda:
+        ways += [("captured", False, True), ("compiled and captured", True, True)]
+    for how, compiled, captured in ways[-1:] if model == "tnp" else ways:  # it takes long to compile
+        for replicas in (1, 10):
+            settings: dict[str, Any] = {"compile": compiled, "capture": captured}
+            settings["precision"] = "tf32" if cuda else "float32"
+            ms = fleet(model, size, device, replicas, quick, **settings)
+            extra = {"size": size, "precision": settings["precision"]}
+            yield row("train", "dsvnp", model, how, device, replicas, ms, **extra)
+    if cuda and model == "dsvnp":  # what the headline leaves out: clipping, and full float32
         for replicas in (1, 10):
             for precision, clip in (("tf32", 1.0), ("float32", None), ("float32", 1.0)):
                 ms = fleet(
@@ -103,9 +126,16 @@ def train_rows(device: str, quick: bool) -> Iterator[Row]:
                 yield row("train", "dsvnp", "dsvnp", "compiled and captured", device, replicas, ms, **extra)
 
 
+def source_of(size: str, refresh_every: int) -> TaskSource:
+    """The tasks of a row; its times leave out what a new pool takes, in nearly all blocks of steps."""
+    if size == "field's size":
+        return GPTasks(GPPrior(), TASKS, POINTS // 2, refresh_every=refresh_every)
+    return Curves(TASKS, POINTS, 50, 50, refresh_every=refresh_every)
+
+
 def eager(model: str, size: str, device: str, quick: bool) -> float:
     """A plain loop: objective, backward, torch's Adam."""
-    source = Curves(TASKS, POINTS, 50, 50, refresh_every=256)
+    source = source_of(size, 256)
     net = make_model(model, ARCHITECTURES[size]).to(device)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
     generator = torch.Generator(device).manual_seed(0)
@@ -114,7 +144,8 @@ def eager(model: str, size: str, device: str, quick: bool) -> float:
 
     def step() -> None:
         now = torch.tensor(next(counter), device=device)
-        uniforms = {"context": torch.rand(TASKS, generator=generator, device=device)}
+        shapes = source.uniform_shapes().items()
+        uniforms = {name: torch.rand(shape, generator=generator, device=device) for name, shape in shapes}
         task = source.batch(pool, uniforms, now)
         optimizer.zero_grad(set_to_none=True)
         weighted_loss(net.objective(task, validate=False), Weights()).backward()
@@ -129,7 +160,7 @@ def fleet(model: str, size: str, device: str, replicas: int, quick: bool, **sett
     precision = settings.get("precision", "float32")
     made = Fleet(
         partial(make_model, model, ARCHITECTURES[size]),
-        Curves(TASKS, POINTS, 50, 50, refresh_every=4096 if device == "cuda" else 256),
+        source_of(size, 4096 if device == "cuda" else 256),
         list(range(replicas)),
         Settings(num_steps=10**9, **settings),
         device,

@@ -41,11 +41,8 @@ from studies.playground_tasks import (
 
 NUM_STEPS = 200_000
 MAX_WEIGHTS = 300_000
-SILENT: dict[str, Any] = {
-    "dim_local": 2,
-    "local_start": "silent",
-    "local_detach": True,
-}  # z_G learns before z_*
+# z_G learns before z_*
+SILENT: dict[str, Any] = {"dim_local": 2, "local_start": "silent", "local_detach": True}
 SMALL = Transformer(width=64, num_layers=4, num_heads=4, feedforward=128, embedder=(64, 64))
 
 

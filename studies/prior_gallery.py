@@ -8,8 +8,6 @@ prints how well nearest neighbours, a linear model and extremely randomised tree
 should be learnable, some nearly noise-free, some nearly noise, and no single method should win on all.
 """
 
-from __future__ import annotations
-
 import argparse
 import warnings
 from collections.abc import Callable

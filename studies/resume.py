@@ -22,9 +22,8 @@ def finish(
     """
     done = _read(out) if out.is_file() else []
     for cells in fleets:
-        plain = [
-            json.loads(json.dumps(cell)) for cell in cells
-        ]  # as the file gives them back: tuples are lists
+        # as the file gives them back: tuples are lists
+        plain = [json.loads(json.dumps(cell)) for cell in cells]
         missing = [cell for cell in plain if not any(cell.items() <= entry.items() for entry in done)]
         if missing:
             found = zip(missing, run(missing), strict=True)

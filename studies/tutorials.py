@@ -8,8 +8,6 @@ in an empty folder. What a cell prints follows its code on the page, then the fi
 first figure stands above the code that draws it, right behind the question that a page begins with.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

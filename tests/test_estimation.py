@@ -285,6 +285,28 @@ def test_a_seed_gives_the_same_result_again_and_leaves_the_global_one_alone():
     assert torch.equal(before, torch.get_rng_state())
 
 
+def test_a_task_whose_draws_suffice_gets_no_more(monkeypatch):
+    model, asked = narrow_model(sigma=0.9), []
+    task = narrow_tasks(model)
+    y_target = 0.3 * task.y_target
+    y_target[0] = torch.tensor([6.0, -5.0, 4.0])  # which few draws from the prior explain
+    task = replace(task, y_target=y_target)
+    decode = model.decode
+
+    def counting(summary, x_target, noise):
+        asked.append(len(x_target))
+        return decode(summary, x_target, noise)
+
+    monkeypatch.setattr(model, "decode", counting)
+    found = log_likelihood(model, task, method="prior", max_draws=4096, tolerance=0.01)
+    assert found.draws >= 1024
+    assert asked[0] == task.num_tasks
+    assert asked[-1] == 1
+    known = exact(model, y_target, together=False)
+    assert (found.values.reshape(known.shape) - known)[1:].abs().max() < 0.25  # a few hundred draws
+    assert (found.values.reshape(known.shape) - known)[1:].mean().abs() < 0.02
+
+
 def test_the_limit_is_kept_and_said():
     model = narrow_model()
     estimate = log_likelihood(model, narrow_tasks(model), "task", method="prior", max_draws=200)

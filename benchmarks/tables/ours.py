@@ -2,7 +2,7 @@
 
     python benchmarks/tables/run.py --kind regression --models np --adapters benchmarks/tables/ours.py --out FILE.jsonl
 
-They get the table as a person has it: a data frame with gaps, and categories as texts.
+They get the table as a data frame is read: columns with names and gaps, and categories as texts.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from registry import register
 
 import dsvnp
+from dsvnp.tabular.columns import Columns
 
 Floats = NDArray[np.float64]
-LEVELS = np.arange(0.01, 1, 0.01).round(
-    2
-)  # the distribution function is interpolated between these quantiles
 MODELS: dict[str, dict[str, Any]] = {
     "np": {},
     "np-thorough": {"effort": "thorough"},
@@ -32,22 +29,21 @@ MODELS: dict[str, dict[str, Any]] = {
 class Fitted:
     """The estimator's own distribution as the benchmark asks for it."""
 
-    def __init__(self, estimator: Any, x: pd.DataFrame) -> None:
+    def __init__(self, estimator: Any, x: Columns) -> None:
         found = estimator.predict_dist(x)
         self.mean, self.log_prob, self.cdf, self.crps = found.mean, found.log_prob, found.cdf, found.crps
         self.notes: dict[str, Any] = {"how": estimator.how_it_predicts}
 
 
-def frame(x: Floats, categorical: NDArray[np.bool_]) -> pd.DataFrame:
+def frame(x: Floats, categorical: NDArray[np.bool_]) -> Columns:
     """A table with codes as texts; a missing one is empty."""
-    columns: dict[str, Any] = {}
-    for index, is_category in enumerate(categorical):
-        values = x[:, index]
-        texts = (
-            [None if np.isnan(value) else f"{int(value):03d}" for value in values] if is_category else None
-        )
-        columns[f"x{index}"] = values if texts is None else np.array(texts, dtype=object)
-    return pd.DataFrame(columns)
+    columns = [
+        np.array(["" if np.isnan(code) else f"{int(code):03d}" for code in values], dtype=object)
+        if is_category
+        else values
+        for values, is_category in zip(x.T, categorical, strict=True)
+    ]
+    return Columns(tuple(f"x{index}" for index in range(len(columns))), tuple(columns))
 
 
 def regressor(settings: dict[str, Any]) -> Callable[..., Fitted]:

@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from catalogue import LEAST_INPUTS, LEAST_ROWS, MOST_ROWS, Entry, Kind, entry_of
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold, StratifiedKFold
+
+if importlib.util.find_spec("pandas"):  # tables of `export.py` need none
+    import pandas as pd
 
 NUM_FOLDS, CAP_ROWS, LEAST_MEMBERS = 5, 5000, 10
 Floats = NDArray[np.float64]

@@ -6,27 +6,33 @@
 Regression targets are standardised on the training fold before any model sees them, so RMSE, NLL and CRPS are in
 units of the target's deviation there. `seconds` (by the clock) and `cpu_seconds` (of this process, which a busy machine
 does not lengthen) are those of fit and prediction together, on as many threads as OMP_NUM_THREADS says. The test part
-is for one look at the end and asks for `--final`.
+is for one look at the end and asks for `--final`. `--jobs` measures in several processes at a time; `--data` reads the
+tables from a file of `export.py`, for a machine without the packages that ship them.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import baselines  # noqa: F401  it registers the rivals
 import numpy as np
 from catalogue import Kind, entries
+from joblib import Parallel, delayed
 from predictives import class_scores, regression_scores
 from reading import Table, load
 from registry import Model, import_adapters, model_of
+
+from export import read_export
 
 Line = dict[str, Any]
 
@@ -68,30 +74,47 @@ def key_of(line: Line) -> tuple[str, int, str]:
     return line["table"], line["fold"], line["model"]
 
 
-def run(tables: Iterable[str], models: list[Model], part: str, out: Path, folds: Iterable[int]) -> None:
-    """Measure what is missing in the file and append it, one line at a time."""
+def run(
+    tables: Iterable[str],
+    models: list[Model],
+    part: str,
+    out: Path,
+    folds: Iterable[int],
+    jobs: int = 1,
+    read: Callable[[str], Table] | None = None,
+) -> None:
+    """Measure what is missing in the file and append it, one line at a time.
+
+    Args:
+        tables: their names.
+        models: those to measure.
+        part: of the catalogue, for the lines.
+        out: the file.
+        folds: those to test on.
+        jobs: processes; with several, lines are in the order in which they are done.
+        read: reads a table by its name; from the packages by default.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
     lines = read_lines(out)
     done = {key_of(line) for line in lines}
     out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    machine = {
-        "machine": platform.processor() or platform.machine(),
-        "threads": os.environ.get("OMP_NUM_THREADS"),
-    }
-    folds = list(folds)
-    for name in tables:
-        if all((name, fold, model.name) in done for fold in folds for model in models):
-            continue
-        table = load(name)
-        for fold in folds:
-            for model in models:
-                if (name, fold, model.name) in done:
-                    continue
-                about = {"table": name, "fold": fold, "model": model.name, "kind": table.kind, "part": part}
-                line = {**about, **measure(model, table, fold), "settings": model.settings, **machine}
-                with out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line) + "\n")
-                print(*about.values(), {k: v for k, v in line.items() if isinstance(v, float)}, flush=True)
+    cells = itertools.product(tables, list(folds), models)
+    missing = [cell for cell in cells if (cell[0], cell[1], cell[2].name) not in done]
+    read = cache(read or load)
+    work = (delayed(measured)(model, read(name), fold, part) for name, fold, model in missing)
+    for line in Parallel(jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")(work):
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(*list(line.values())[:5], {k: v for k, v in line.items() if isinstance(v, float)}, flush=True)
+
+
+def measured(model: Model, table: Table, fold: int, part: str) -> Line:
+    """The line of one table, fold and model."""
+    about = {"table": table.name, "fold": fold, "model": model.name, "kind": table.kind, "part": part}
+    machine = platform.processor() or platform.machine()
+    found = measure(model, table, fold)
+    threads = os.environ.get("OMP_NUM_THREADS")
+    return {**about, **found, "settings": model.settings, "machine": machine, "threads": threads}
 
 
 def main() -> None:
@@ -108,6 +131,8 @@ def main() -> None:
     parser.add_argument(
         "--adapters", type=Path, action="append", default=[], help="a file that registers models"
     )
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--data", type=Path, help="a file of export.py to read the tables from")
     parser.add_argument("--final", action="store_true", help="really look at the test part")
     args = parser.parse_args()
     if args.part == "test" and not args.final:
@@ -122,7 +147,10 @@ def main() -> None:
         parser.error(
             f"{', '.join(sorted(unknown))}: not in the {args.part} part; there are {', '.join(listed)}"
         )
-    run(wanted, models, args.part, args.out, (int(fold) for fold in args.folds.split(",")))
+    exported = {table.name: table for table in read_export(args.data)} if args.data else {}
+    read = exported.__getitem__ if args.data else None
+    folds = [int(fold) for fold in args.folds.split(",")]
+    run(wanted, models, args.part, args.out, folds, args.jobs, read)
 
 
 if __name__ == "__main__":

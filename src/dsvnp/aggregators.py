@@ -124,7 +124,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, itself: 
             f"itself=False needs queries and slots to be the same points, got {queries.shape[-2]} queries and "
             f"{keys.shape[-2]} slots; leave out itself=False"
         )
-    scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])  # [..., T, N]
+    scores = (queries / math.sqrt(queries.shape[-1])) @ keys.transpose(-1, -2)  # [..., T, N]
     return average(scores, values, mask, itself)
 
 

@@ -1,7 +1,7 @@
 """The demo: what networks that ship with the package predict of data they have never seen, in seconds.
 
 Functions are predicted by the network for curves, or by the one for tables where the package has no other. Nothing is
-trained; `demo_training` trains four small models instead.
+trained; `demo_training` trains five small models instead.
 """
 
 from __future__ import annotations
@@ -44,21 +44,13 @@ USE = TableUse(num_orders=2)
 
 @dataclass(frozen=True)
 class Example:
-    """A function that the demo shows.
+    """A function that the demo shows."""
 
-    Attributes:
-        title: what it is.
-        function: E[y | x].
-        noise: standard deviation of y at x.
-        count: points that are known.
-        gap: an interval without known points.
-    """
-
-    title: str
-    function: Callable[[Floats], Floats]
-    noise: Callable[[Floats], Floats]
-    count: int
-    gap: tuple[float, float] = (0.0, 0.0)
+    title: str  # what it is
+    function: Callable[[Floats], Floats]  # E[y | x]
+    noise: Callable[[Floats], Floats]  # standard deviation of y at x
+    count: int  # points that are known
+    gap: tuple[float, float] = (0.0, 0.0)  # an interval without known points
 
     def points(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Draw known points in [0, 10], outside of the gap."""
@@ -113,7 +105,7 @@ def run_demo(out: Path, console: Console, device: str = "cpu", seed: int = 0) ->
     console.print(
         f"All of it took {seconds:.1f} s, and nothing was trained. The figure is in [bold]{path}[/bold]."
     )
-    console.print(f"To train four small models yourself, in about two minutes: [bold]{TRAIN_IT}[/bold]")
+    console.print(f"To train five small models yourself, in about three minutes: [bold]{TRAIN_IT}[/bold]")
     return path
 
 

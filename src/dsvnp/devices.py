@@ -1,7 +1,5 @@
 """Devices: where to compute, by the name a user types, and with how many threads."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

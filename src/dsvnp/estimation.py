@@ -4,8 +4,9 @@
     p(y_T | C) = E_{z_G}[Π_t E_{z_t}[p(y_t | z_G, z_t)]]       per task
 
 The logarithm of a mean over K·S draws is too low on average; the bias shrinks as draws grow. Therefore the draws are
-doubled until the mean over all points is still: two doublings in a row change it by less than a tolerance. Only
-running sums are kept, never the draws. The method is
+doubled until the mean over all points is still: two doublings in a row change it by less than a tolerance. A task whose
+values rest on so many effective draws that their bias is a quarter of the tolerance gets no more. Only running sums are
+kept, never the draws. The method is
 
     "exact"        the model draws nothing
     "prior"        z_G ~ p(z_G | C), z_t ~ p(z_t | z_G, x_t)
@@ -64,7 +65,7 @@ class LogLikelihood:
             as fully correlated, because they share draws of z_G: an upper bound. NaN where K is 1.
         bound: the evidence lower bound, the check from below: never above the exact mean, on average.
         method: "exact", "prior" or "importance", see the module.
-        draws: K·S, the number of draws behind `values`.
+        draws: K·S, the number of draws behind those `values` that needed the most.
         still: whether the last two doublings each changed the mean by less than the tolerance.
         low_ess: share of values with fewer than ten effective draws, (Σw)²/Σw²; NaN where K is 1.
         history: the mean at each number of draws, of each method that was tried.
@@ -148,7 +149,8 @@ def _estimate(
         parts = [part for batch in batches for part in batch.one_target_each()] if own else batches
         tried.append(_double(parts, "importance", tolerance, max_draws, seed))
     best = max(tried, key=lambda estimate: estimate.mean)
-    if method == "auto" and not best.still:  # not still with the posterior either: the prior up to the limit
+    if method == "auto" and not best.still and max_draws > PATIENCE:
+        # not still with the posterior either: the prior up to the limit
         tried[0] = _double(batches, "prior", tolerance, max_draws, seed)
         best = max(tried, key=lambda estimate: estimate.mean)
     return replace(best, bound=bound, history=tuple(level for each in tried for level in each.history))
@@ -167,9 +169,10 @@ def _double(
         again = not history or history[-1].num_local != num_local
         done = 0 if again else history[-1].num_global
         for batch in batches:
-            if again:
+            if not history:
                 batch.restart(prior_share, generator)
-            batch.add(num_global - done, num_local)
+            batch.extend(num_global - done, num_local, again)
+            batch.settle(tolerance)
         history.append(Level(method, num_global, num_local, _mean(batches)))
         changes = [abs(after.mean - before.mean) for before, after in pairwise(history[-3:])]
         still = len(changes) == 2 and max(changes) < tolerance

@@ -5,8 +5,6 @@ of them fail, or end the process there (`tests/faults`). Temporary names begin w
 whoever writes them: a file or a link that already has such a name is not touched.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

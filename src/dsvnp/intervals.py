@@ -8,8 +8,6 @@ stands for what is nearer to it than to the next grade. Its likelihood is the pr
 which is at most 1: these NLLs are not below 0 and add up over all possible outputs to a probability of 1.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Names that users type or files hold: look one up, suggest the nearest known one, show one without its effects."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar

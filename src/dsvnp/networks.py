@@ -8,10 +8,12 @@ masks per replica, hold them fixed, or leave them out.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from dsvnp.gaussian import DiagonalGaussian
 
@@ -271,3 +273,16 @@ def drop(h: Tensor, rate: float, uniforms: Iterator[Tensor]) -> Tensor:
     """Zero each element where its uniform number is below `rate` and rescale; without numbers, keep all."""
     uniform = next(uniforms, None)
     return h if uniform is None else h * (uniform >= rate) / (1 - rate)
+
+
+class WithoutDraws(TorchFunctionMode):
+    """Draws no first weights from torch's generator: others take their place."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in (Tensor.uniform_, Tensor.normal_) or getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        own = {"generator": torch.Generator()} if func is torch.randn else {}
+        return func(*args, **(own | kwargs))

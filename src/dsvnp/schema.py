@@ -3,8 +3,6 @@
 A file that someone sends, or that a disk has damaged, is refused in one line that names it and what is wrong there.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -64,13 +65,21 @@ def count(work: Callable[[], object]) -> int:
     return len(done)
 
 
-def in_child(work: Callable[[], object]) -> int:
+def in_child(work: Callable[[], object], number: int | None = None, after: float = 0.0) -> int:
     """Do some work in a process of its own; returns its exit code, negative for the signal that ended it.
 
     0 means that it was done, 1 that it raised an OSError or was interrupted in one line, 2 anything else.
+
+    Args:
+        work: what to do.
+        number: a signal to send meanwhile.
+        after: seconds to wait before.
     """
     child = os.fork()
     if child:
+        if number is not None:
+            time.sleep(after)
+            os.kill(child, number)  # it has not been waited for: nobody else has its number
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = 2
     try:
@@ -86,6 +95,8 @@ def _outcome(work: Callable[[], object]) -> int:
         work()
     except (OSError, Interrupted) as error:
         return 1 if "\n" not in str(error) else 2
+    except KeyboardInterrupt:
+        return 1
     except BaseException:
         import traceback
 

@@ -1,4 +1,4 @@
-"""Mutation testing: `python -m tests.faults.mutants --number 300 --minutes 30 --report FILE`.
+"""Mutation testing: `python -m tests.faults.mutants --count 300 --jobs 6 --report FILE`.
 
 A mutant is one file of the package with one small mistake in it: a comparison, an operator, a constant or a condition
 is another one. Its tests should fail. Those that pass show a line that no test guards.
@@ -9,32 +9,39 @@ of dsvnp, and gets the mutant in place of the file.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib.abc
 import importlib.machinery
-import json
 import os
 import random
+import resource
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.faults import shares
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dsvnp"
-TESTS = {
-    "objectives.py": ["tests/test_objectives.py", "tests/training/test_objective_kinds.py"],
-    "predictive": ["tests/test_predictive.py", "tests/predictive"],
-    "aggregators.py": ["tests/test_aggregators.py"],
-    "likelihoods.py": ["tests/test_likelihoods.py"],
-    "training/checkpoint.py": ["tests/training/test_checkpoint.py"],
-    "tabular/saving.py": ["tests/tabular/test_saving.py", "tests/tabular/test_saving_faults.py"],
-    "tabular/checking.py": ["tests/tabular/test_saving.py", "tests/tabular/test_saving_faults.py"],
+TESTS = {  # patterns of files or folders, and the tests that mirror them, the quickest first
+    "objectives*": ["tests/test_objectives.py", "tests/training/test_objective_kinds.py"],
+    "predictive*": ["tests/test_predictive.py", "tests/predictive"],
+    "aggregators*": ["tests/test_aggregators.py"],
+    "likelihoods*": ["tests/test_likelihoods.py"],
+    "training/checkpoint*": ["tests/training/test_checkpoint.py"],
+    "tabular/saving*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
+    "tabular/content*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
+    "tabular/checking*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
 }
-HANG = 600  # seconds after which a mutant counts as noticed
+PYTEST = ["-q", "-x", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist"]
+# A mutant whose tests take so long counts as noticed: seconds of a processor, and by the clock of a busy machine.
+HANG, HANG_BY_CLOCK = 120, 900
 OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     **{
         ast.Lt: ast.LtE,
@@ -126,11 +133,13 @@ class _Instead(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoade
         return compile(self.mutant.source, self.path, "exec", dont_inherit=True)
 
 
-def is_noticed(mutant: Mutant, tests: list[str]) -> bool:
-    """Run the tests of a mutant in a process of its own; True if one fails."""
+def is_noticed(mutant: Mutant, tests: list[str], folder: Path) -> bool:
+    """Run the tests of a mutant in a process of its own; True if one fails, or if they take too long."""
     child = os.fork()
     if not child:
         os.setpgrp()
+        resource.setrlimit(resource.RLIMIT_CPU, (HANG, HANG))
+        signal.alarm(2 * HANG_BY_CLOCK)  # whatever becomes of the process that waits
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
@@ -139,10 +148,10 @@ def is_noticed(mutant: Mutant, tests: list[str]) -> bool:
         try:
             import pytest
 
-            code = pytest.main(["-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests])
+            code = pytest.main([*PYTEST, "--basetemp", str(folder / "tests"), *tests])
         finally:
             os._exit(int(code))
-    end = time.monotonic() + HANG
+    end = time.monotonic() + HANG_BY_CLOCK
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -153,45 +162,66 @@ def is_noticed(mutant: Mutant, tests: list[str]) -> bool:
     return True
 
 
-def main() -> int:
-    """Try mutants until there are enough or the time is over, and write down the survivors."""
-    parser = argparse.ArgumentParser("python -m tests.faults.mutants", description=__doc__)
-    parser.add_argument("--number", type=int, default=300)
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--report", type=Path)
-    given = parser.parse_args()
-    import pandas  # noqa: F401
+def all_mutants() -> list[tuple[Mutant, list[str]]]:
+    """Every mutant of every module that is tried, with its tests."""
+    out = []
+    for pattern, tests in TESTS.items():
+        found = list(SOURCE.glob(pattern))
+        files = {path for place in found for path in ([place] if place.is_file() else place.rglob("*.py"))}
+        out += [(mutant, tests) for path in sorted(files) for mutant in mutants_of(path)]
+    return out
+
+
+def prepare(root: Path, sampled: list[tuple[Mutant, list[str]]]) -> shares.Attack:
+    """What one process does: it tries mutants in a folder of its own."""
     import torch
 
+    with suppress(ImportError):
+        import pandas  # noqa: F401
     torch.set_num_threads(1)
+    folder = Path(tempfile.mkdtemp(dir=root))
+
+    def numbered(number: int) -> tuple[str, str]:
+        mutant, tests = sampled[number]
+        place = mutant.path.relative_to(SOURCE).as_posix()
+        if is_noticed(mutant, tests, folder):
+            return place, ""
+        return place, f"line {mutant.line}: {mutant.before[:150]!r} -> {mutant.after[:150]!r}"
+
+    return numbered
+
+
+def main() -> int:
+    """Try mutants until there are enough or the time is over, and write down the survivors."""
+    parser = shares.options(__doc__)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--only", help="mutants of this file alone, by its path below src/dsvnp")
+    given = parser.parse_args()
     os.chdir(ROOT)
-    found = [
-        (mutant, tests)
-        for name, tests in TESTS.items()
-        for path in sorted([SOURCE / name] if name.endswith(".py") else (SOURCE / name).glob("*.py"))
-        for mutant in mutants_of(path)
-    ]
+    end = time.monotonic() + 60 * given.minutes
+    found = all_mutants()
     random.Random(given.seed).shuffle(found)
-    end, tried, survivors = time.monotonic() + 60 * given.minutes, 0, []
-    sound: set[str] = set()
-    for mutant, tests in found[: given.number]:
-        if time.monotonic() > end:
-            break
-        if tests[0] not in sound:  # tests that fail anyway would notice every mutant
-            whole = mutant._replace(source=mutant.path.read_text(encoding="utf-8"))
-            if is_noticed(whole, tests):
-                raise RuntimeError(f"{tests} fail without a mutant")
-            sound.add(tests[0])
-        tried += 1
-        if not is_noticed(mutant, tests):
-            place = f"{mutant.path.relative_to(SOURCE).as_posix()}:{mutant.line}"
-            survivors.append({"place": place, "before": mutant.before[:200], "after": mutant.after[:200]})
-            print(f"survived: {place}: {mutant.before[:100]!r} -> {mutant.after[:100]!r}", flush=True)
-        if given.report is not None:
-            report = {"seed": given.seed, "of": len(found), "tried": tried, "survivors": survivors}
-            given.report.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"{tried} of {len(found)} mutants, {len(survivors)} survived")
+    chosen = [each for each in found if given.only in (None, each[0].path.relative_to(SOURCE).as_posix())]
+    sampled = chosen[: given.count]
+    # First each module as it is: tests that fail anyway would notice every mutant.
+    whole = {tests[0]: (mutant, tests) for mutant, tests in sampled}.values()
+    sound = [(each._replace(source=each.path.read_text(encoding="utf-8")), tests) for each, tests in whole]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def tried(some: list[tuple[Mutant, list[str]]]) -> Iterator[shares.Outcome]:
+            begin = partial(prepare, Path(folder), some)
+            return shares.spread(begin, range(len(some)), given.jobs, end, patience=2 * HANG_BY_CLOCK)
+
+        failing = [sound[each.number][1] for each in tried(sound) if not each.wrong]
+        if failing:
+            raise RuntimeError(f"{failing} fail without a mutant")
+        report = shares.summary(tried(sampled), given)
+    survivors = report.pop("fallen")
+    killed = 1 - len(survivors) / max(report["made"], 1)
+    shares.write(
+        {**report, "of": len(found), "killed": round(killed, 3), "survivors": survivors}, given.report
+    )
+    print(f"{killed:.1%} of {report['made']} mutants were noticed")
     return 0
 
 

@@ -3,20 +3,25 @@
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from dsvnp import files
-from tests.faults import attacks, readers
-from tests.faults.injection import count, fault
+from tests.faults import attacks, readers, shares
+from tests.faults.attacks import ATTACKS
+from tests.faults.formats import formats
+from tests.faults.injection import KINDS, count, fault
+from tests.faults.works import WORK
 
 
 def test_faults_at_some_file_operations_leave_what_an_undisturbed_run_leaves(tmp_path):
     """In a process of its own: the attack forks."""
     report = tmp_path / "report.json"
-    words = ["--every", "13", "--minutes", "0.05", "--seed", "1", "--report", str(report)]
+    words = ["--every", "60", "--minutes", "4", "--seed", "1", "--jobs", "2", "--report", str(report)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults", *words],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
@@ -27,22 +32,13 @@ def test_faults_at_some_file_operations_leave_what_an_undisturbed_run_leaves(tmp
     assert done.returncode == 0, done.stdout + done.stderr
     made = json.loads(report.read_text())
     assert made["fallen"] == []
-    assert {f"{kind} in {work}" for kind in ("kill", "full", "signal") for work in attacks.WORK} <= made[
-        "attacks"
-    ].keys()
+    assert made["attacks"].keys() == {f"{kind} in {work}" for kind in KINDS for work in WORK} | ATTACKS.keys()
 
 
 def test_some_of_a_million_mutated_inputs_are_read_or_refused(tmp_path):
-    kinds = readers.formats(tmp_path)
+    kinds = formats(tmp_path)
     fallen = {n: readers.attack(kinds[n % len(kinds)], n, 1, tmp_path) for n in range(25 * len(kinds))}
     assert [wrong for wrong in fallen.items() if wrong[1] and not wrong[1].endswith(" s")] == []
-
-
-@pytest.mark.parametrize("attack", [attacks.damaged_checkpoint, attacks.damaged_record])
-def test_damage_is_refused_in_one_line(attack, tmp_path):
-    chance = random.Random(0)
-    times = 100 if attack is attacks.damaged_checkpoint else 20
-    assert [wrong for _ in range(times) if (wrong := attack(tmp_path, chance))] == []
 
 
 # --- the attack itself: it must notice what is wrong ---
@@ -61,6 +57,27 @@ def test_a_full_disk_is_full(tmp_path, number):
         files.write_atomically(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def some(number: int) -> tuple[str, str]:
+    """An attack that hangs, dies, or falls, by its number."""
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 4:
+        time.sleep(60)
+    return f"attack {number % 2}", "taken" if number == 5 else ""
+
+
+def test_a_process_that_dies_or_hangs_is_noticed_and_the_others_continue():
+    end = time.monotonic() + 60
+    found = list(shares.spread(lambda: some, range(9), jobs=2, end=end, patience=2))
+    assert sorted(outcome.number for outcome in found) == list(range(9))
+    wrong = {outcome.number: outcome.wrong for outcome in found if outcome.wrong}
+    assert wrong == {3: "the process ended with -9", 4: "no answer in 2 s", 5: "taken"}
+
+
+def test_no_attack_begins_after_the_end():
+    assert list(shares.spread(lambda: some, range(2), jobs=1, end=time.monotonic() - 1)) == []
 
 
 def test_a_flip_that_is_taken_is_noticed(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""TNP: held against a naive loop over points, its options, and what it learns."""
+"""TNP and DSVTNP held against a naive loop over points; TNP's options, and what it learns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -85,8 +86,8 @@ def naive_token(model, x, y=None) -> np.ndarray:
     return mlp(model.backbone.embedder, *inputs)
 
 
-def naive_raw(model, x_context, y_context, x_target) -> np.ndarray:
-    """Raw outputs of one target: the context and the target as a list of tokens, layer by layer."""
+def naive_tokens(model, x_context, y_context, x_target) -> list[np.ndarray]:
+    """The tokens of the context and of one target after the trunk: a list of tokens, layer by layer."""
     places = [*x_context, x_target]
     tokens = [naive_token(model, x, y) for x, y in zip(x_context, y_context, strict=True)]
     tokens.append(naive_token(model, x_target))
@@ -107,7 +108,12 @@ def naive_raw(model, x_context, y_context, x_target) -> np.ndarray:
             h = h + linear(layer.mix, pooled)
             new.append(h + linear(layer.contract, gelu(linear(layer.expand, norm(layer.norm_forward, h)))))
         tokens = new
-    return mlp(model.decoder, norm(model.backbone.trunk.norm, tokens[-1]))
+    return [norm(model.backbone.trunk.norm, token) for token in tokens]
+
+
+def naive_raw(model, x_context, y_context, x_target) -> np.ndarray:
+    """Raw outputs of one target."""
+    return mlp(model.decoder, naive_tokens(model, x_context, y_context, x_target)[-1])
 
 
 @pytest.mark.parametrize("equivariant", [False, True])
@@ -128,6 +134,38 @@ def test_predictions_and_training_equal_a_loop_over_points(equivariant, score_co
                 expected = np.nansum(terms)
                 assert draws.log_likelihood[0, 0, b, t].item() == pytest.approx(expected, rel=1e-10)
     assert draws.counted.sum() == (B * T if score_context else B * T - sum(CONTEXTS))
+
+
+def naive_latent(head, h: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    mean, raw = np.split(linear(head.linear, h), 2)
+    return mean + (0.1 + 0.9 / (1 + np.exp(-raw))) * noise
+
+
+def naive_doubly_stochastic(model, x_context, y_context, x_target, e_global, e_local) -> np.ndarray:
+    """Raw outputs of one target for one draw of z_G and of z_*, from their noise."""
+    *members, h = naive_tokens(model, x_context, y_context, x_target)
+    r = np.zeros(model.arch.dim_lat)
+    for x, y, member in zip(x_context, y_context, members, strict=True):
+        pair = np.concatenate([x, member]), np.nan_to_num(y, nan=0.0)
+        r += np.maximum(mlp(model.z_global.encoder, *pair), 0) / len(x_context)
+    z_global = naive_latent(model.z_global.head, r, e_global)
+    hidden = np.maximum(mlp(model.local_prior.net, z_global, h), 0)
+    return mlp(model.decoder, h, z_global, naive_latent(model.local_prior.head, hidden, e_local))
+
+
+def test_predictions_of_the_doubly_stochastic_model_equal_a_loop_over_points_and_draws():
+    model, task = made(replace(ARCH, encoder=(5,), dim_lat=4, dim_local=3), "dsvtnp"), some_task()
+    g = torch.Generator().manual_seed(1)
+    shapes = model.noise_shapes(B, T, 2, 3, shared=True)
+    noise = {name: torch.randn(shape, generator=g).double() for name, shape in shapes.items()}
+    loc = model.predict(task, 2, 3, noise).loc
+    e_global, e_local = noise["global"].numpy(), noise["local"].numpy()
+    for b, count in enumerate(CONTEXTS):
+        x, y = task.x_target[b].numpy(), task.y_target[b].numpy()
+        for k, s, t in product(range(2), range(3), range(T)):
+            own = e_global[k, b], e_local[k, s, b, t]
+            mean, _ = np.split(naive_doubly_stochastic(model, x[:count], y[:count], x[t], *own), 2)
+            np.testing.assert_allclose(loc[k, s, b, t].numpy(), mean, rtol=1e-10)
 
 
 def test_the_defaults_have_the_fields_size():

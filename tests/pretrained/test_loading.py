@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save
 import dsvnp
 from dsvnp import Architecture, Transformer, make_model
 from dsvnp.pretrained import Card, load_pretrained, read_card, save_pretrained
+from dsvnp.pretrained.heads import for_classes
 from dsvnp.pretrained.loading import hashlib
 from dsvnp.task import Task
 
@@ -125,3 +126,52 @@ def test_a_network_that_half_precision_cannot_hold_is_not_saved(model, tmp_path)
     with pytest.raises(ValueError, match=re.escape("decoder.first.bias is not finite in torch.float16")):
         save_pretrained(model, Card("mine"), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+HOSTILE = {
+    "wide": {"decoder": [2**30, 2**30]},
+    "large": {"decoder": [2**20, 2**20]},
+    "deep": {"transformer": {"num_layers": 10**9}},
+    "text": {"dim_x": "2"},
+    "list": {"transformer": [8]},
+    "none": {"dim_y": None},
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_card_of_a_hostile_architecture_is_one_line_and_takes_no_memory(model, tmp_path, how):
+    save_pretrained(model, Card("mine"), tmp_path)
+    card = json.loads((tmp_path / "mine.json").read_text())
+    card["architecture"] |= HOSTILE[how]
+    (tmp_path / "mine.json").write_text(json.dumps(card))
+    with pytest.raises(ValueError, match=str(tmp_path / "mine")) as refusal:
+        load_pretrained("mine", tmp_path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_weights_that_are_no_tensors_are_refused_though_their_checksum_fits(model, tmp_path):
+    path = save_pretrained(model, Card("mine"), tmp_path)
+    path.write_bytes(b"not these")
+    card = json.loads((tmp_path / "mine.json").read_text())
+    card["sha256"] = hashlib.sha256(b"not these").hexdigest()
+    (tmp_path / "mine.json").write_text(json.dumps(card))
+    with pytest.raises(ValueError, match="no tensors can be read"):
+        load_pretrained("mine", tmp_path)
+
+
+@pytest.mark.parametrize("entry", [{"steps": "7"}, {"architecture": []}, {"sha256": None}, {"prior": {}}])
+def test_a_card_with_an_entry_of_another_kind_is_refused(model, tmp_path, entry):
+    save_pretrained(model, Card("mine"), tmp_path)
+    card = json.loads((tmp_path / "mine.json").read_text())
+    (tmp_path / "mine.json").write_text(json.dumps(card | entry))
+    with pytest.raises(ValueError, match=rf"mine\.json has {next(iter(entry))} = "):
+        load_pretrained("mine", tmp_path)
+
+
+def test_loading_leaves_torchs_random_numbers_alone(model, tmp_path):
+    save_pretrained(model, Card("mine"), tmp_path)
+    before = torch.get_rng_state()
+    for name, folder in (("curves", None), ("tables", None), ("mine", tmp_path)):
+        load_pretrained(name, folder)
+    for_classes(load_pretrained("tables"), 3)
+    assert torch.equal(torch.get_rng_state(), before)

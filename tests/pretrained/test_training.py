@@ -110,6 +110,17 @@ def test_recipes_make_networks_small_enough_to_ship(name):
     assert model.arch.transformer.fused
 
 
+def test_a_wider_network_is_another_size_of_the_same_recipe(command, tmp_path):
+    assert command("wide", "--steps", "1", "--decay", "1", "--width", "2").exit_code == 0
+    found = load_pretrained("curves", tmp_path / "wide").arch
+    wider = Transformer(16, 1, 2, 16, (16,), equivariant=True, rotary=20.0)
+    assert found.transformer == wider
+    assert found.decoder == (16,)
+    one, two = (recipe.make() for recipe in (recipes.tables(), recipes.tables().widened(2)))
+    counts = [sum(parameter.numel() for parameter in model.parameters()) for model in (one, two)]
+    assert 3.9 < counts[1] / counts[0] < 4
+
+
 def test_a_run_may_begin_from_weights_and_its_card_counts_both(tmp_path):
     first = pretrain(tiny(), tmp_path / "first", "cpu", num_steps=4, precision="float32")
     kept = load_pretrained("curves", tmp_path / "first")

@@ -66,13 +66,13 @@ def test_questions_about_the_same_rows_ask_the_ensemble_once(monkeypatch):
         return lambda x: (asked.append(len(x)), answering(x))[1]
 
     monkeypatch.setattr(Ensemble, "condition", spy)
-    monkeypatch.setattr("dsvnp.tabular.distribution.CHUNK", 4)
+    monkeypatch.setattr("dsvnp.tabular.row_distribution.CHUNK", 4)
     X, Y = table(rows=9)
     fitted = regressor(2).condition(*table())
     found = fitted.predict_dist(X)
     found.mean, found.interval(), found.crps(Y), found.ood_score
     assert asked == [4, 4, 1]
-    monkeypatch.setattr("dsvnp.tabular.distribution.MOST_KEPT", 1)
+    monkeypatch.setattr("dsvnp.tabular.row_distribution.MOST_KEPT", 1)
     large = fitted.predict_dist(X)
     del asked[:]
     both = large.reduce(lambda p, _: p.mean[0], lambda p, _: p.variance[0])

@@ -64,7 +64,7 @@ def test_a_large_table_is_answered_in_parts(monkeypatch):
     X, Y = table(rows=30)
     fitted = regressor(2)
     whole = fitted.predict(X), fitted.log_prob(X, Y)
-    monkeypatch.setattr("dsvnp.tabular.distribution.CHUNK", 7)
+    monkeypatch.setattr("dsvnp.tabular.row_distribution.CHUNK", 7)
     np.testing.assert_allclose(fitted.predict(X), whole[0], rtol=1e-12)
     np.testing.assert_allclose(fitted.log_prob(X, Y), whole[1], rtol=1e-12)
 

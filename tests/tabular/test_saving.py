@@ -8,7 +8,7 @@ import pytest
 from fitted import QUICK, classifier, labels, regressor, sines, table
 
 from dsvnp import NPClassifier, NPRegressor
-from dsvnp.tabular.saving import VERSION
+from dsvnp.tabular.content import VERSION
 
 
 @pytest.mark.parametrize("outputs", [1, 2])

@@ -132,7 +132,7 @@ def test_replicas_handled_singly_are_exact_in_single_precision():
     assert same(rows_of(run_steps(on_cuda(seeds=SEEDS[1:2], **chosen), 20), 0), rows_of(fleet, 1))
 
 
-@pytest.mark.parametrize("name", ["dsvnp", "mc-dropout", "tnp", "dsvtnp"])
+@pytest.mark.parametrize("name", ["dsvnp", "mc-dropout", "tnp", "dsvtnp", "tabtnp"])
 def test_a_captured_fleet_equals_its_single_runs(name):
     fleet = run_steps(on_cuda(name, **CAPTURED), 100)
     for row, seed in enumerate(SEEDS):
@@ -148,7 +148,7 @@ def test_each_step_of_a_graph_draws_new_numbers():
     assert not torch.isclose(fleet.lanes[0].normal[0], fleet.lanes[0].normal[1]).any()
 
 
-@pytest.mark.parametrize("name", ["dsvnp", "tnp", "dsvtnp"])
+@pytest.mark.parametrize("name", ["dsvnp", "tnp", "dsvtnp", "tabtnp"])
 def test_bfloat16_is_captured(name):
     half = run_steps(on_cuda(name, precision="bf16", **CAPTURED), 20)
     single = run_steps(on_cuda(name, precision="float32", **CAPTURED), 20)
@@ -208,8 +208,9 @@ def stop_at(step: int, fleet):
         (COMPILED, "float32", "dsvnp"),
         (BOTH, "tf32", "dsvnp"),
         (BOTH, "tf32", "dsvtnp"),
+        (BOTH, "tf32", "tabtnp"),
     ],
-    ids=["eager", "captured", "compiled", "compiled and captured, tf32", "a transformer"],
+    ids=["eager", "captured", "compiled", "compiled and captured, tf32", "a transformer", "a table network"],
 )
 def test_interruptions_leave_no_trace(tmp_path, how, precision, name):
     chosen = how | {"name": name, "num_steps": 24, "precision": precision, "source": curves(torch.float32)}

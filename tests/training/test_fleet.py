@@ -286,9 +286,12 @@ def test_an_equivariant_fleet_equals_its_single_runs(name):
         assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
 
 
-def test_the_step_of_a_transformer_compiles_without_a_break(monkeypatch):
+@pytest.mark.parametrize(
+    "objective", [Objective(), Objective(kind="npml", num_global=2, num_local=2)], ids=["elbo", "npml"]
+)
+def test_the_step_of_a_transformer_compiles_without_a_break(monkeypatch, objective):
     arch = replace(ARCH, transformer=replace(ARCH.transformer, num_layers=1, equivariant=True, relative=4))
-    eager = run_steps(make_fleet("dsvtnp", SEEDS, arch=arch), 3)
+    eager = run_steps(make_fleet("dsvtnp", SEEDS, arch=arch, objective=objective), 3)
     compiler, options = torch.compile, []
 
     def compile(function, **given):
@@ -296,7 +299,7 @@ def test_the_step_of_a_transformer_compiles_without_a_break(monkeypatch):
         return compiler(function, backend="eager", **given)  # traced only: to generate code takes minutes
 
     monkeypatch.setattr(torch, "compile", compile)
-    compiled = run_steps(make_fleet("dsvtnp", SEEDS, arch=arch, compile=True), 3)
+    compiled = run_steps(make_fleet("dsvtnp", SEEDS, arch=arch, objective=objective, compile=True), 3)
     assert options == [{"dynamic": False, "fullgraph": True}]
     assert distance(compiled.state, eager.state) < 1e-9
 

@@ -233,7 +233,7 @@ def test_a_pool_depends_on_seed_and_step_alone():
 # --- precision ---
 
 
-@pytest.mark.parametrize("name", ["dsvnp", "tnp", "dsvtnp"])
+@pytest.mark.parametrize("name", ["dsvnp", "tnp", "dsvtnp", "tabtnp"])
 def test_bfloat16_stays_near_single_precision(name):
     single = run_steps(make_fleet(name, (1, 2), precision="float32"), 20)
     half = run_steps(make_fleet(name, (1, 2), precision="bf16"), 20)

@@ -124,7 +124,7 @@ def test_interruptions_leave_no_trace(tmp_path):
     assert [line["step"] for line in log_of(tmp_path / "a.jsonl")] == [4, 8, 12, 16, 20, 24, 28, 30]
 
 
-@pytest.mark.parametrize("name", ["tnp", "dsvtnp"])
+@pytest.mark.parametrize("name", ["tnp", "dsvtnp", "tabtnp"])
 def test_a_transformer_resumes_where_it_was(tmp_path, name):
     chosen = {"name": name, "seeds": (1, 2), "num_steps": 12, "precision": "float32"}
     undisturbed = train(make_fleet(**chosen))

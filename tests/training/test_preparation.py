@@ -122,6 +122,24 @@ def test_regions_that_do_not_compile_run_as_they_are(monkeypatch):
     assert same(fleet.state, plain.state)
 
 
+@pytest.mark.parametrize("factor", [-1.0, float("nan")])
+def test_regions_that_compile_to_something_else_run_as_they_are(monkeypatch, factor):
+    plain = run_steps(make_fleet("tnp", (1, 2), chunk_size=1), 3)
+    fleet = make_fleet("tnp", (1, 2), compile="regions")
+
+    def wrong(self, **options):
+        def call(h, *rest):
+            tokens, slots = self._call_impl(h, *rest)
+            return factor * tokens, slots
+
+        self._compiled_call_impl = call
+
+    monkeypatch.setattr(torch.nn.Module, "compile", wrong)
+    with pytest.warns(UserWarning, match="uncompiled: ArithmeticError: compiled, a step changes"):
+        run_steps(fleet, 3)
+    assert same(fleet.state, plain.state)
+
+
 def test_a_recording_that_breaks_off_falls_back(monkeypatch):
     plain = run_steps(make_fleet(seeds=(1, 2)), 3)
     fleet = make_fleet(seeds=(1, 2))

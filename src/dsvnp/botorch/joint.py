@@ -14,8 +14,6 @@ For a network this is an estimate: it is made symmetric, and its correlations ρ
 towards 0 as far as a covariance needs. The variances on the diagonal are the caller's.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -7,8 +7,6 @@ acquisition function would otherwise ask for the same points again.
     networks without      a joint Gaussian (`dsvnp.botorch.joint`): BoTorch's own posterior, samplers and formulas
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

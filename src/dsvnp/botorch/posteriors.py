@@ -4,8 +4,6 @@ A sample is one of the functions. The sampler takes them in order, the same ones
 that compares X with earlier points compares values of one function.
 """
 
-from __future__ import annotations
-
 import torch
 from botorch.posteriors.ensemble import EnsemblePosterior
 from botorch.sampling.get_sampler import GetSampler

@@ -8,8 +8,6 @@
 Axes: R contexts (rows), N points each, T targets, d inputs, m outputs, V orders of the columns, K draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,9 +23,8 @@ from dsvnp.sources.priors.scaling import OBSERVED, output_scale, standardise
 from dsvnp.sources.priors.spectra import DIMENSIONS
 from dsvnp.task import Task
 
-Inputs = Callable[
-    [Tensor, Tensor], Tensor
-]  # context's x [R, N, d], all x [R, N + T, d] -> what a network reads of all
+# context's x [R, N, d], all x [R, N + T, d] -> what a network reads of all
+Inputs = Callable[[Tensor, Tensor], Tensor]
 
 
 def _as_they_are(x: Tensor, points: Tensor) -> Tensor:

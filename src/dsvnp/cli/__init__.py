@@ -1,7 +1,5 @@
 """The command line: one file per group of commands, each of which imports what it needs when it is called."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

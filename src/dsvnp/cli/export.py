@@ -1,7 +1,5 @@
 """`dsvnp export`: a fitted model or a pretrained network as one file for other programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`dsvnp models` and `dsvnp demo`: a first look."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,14 +48,14 @@ def _texts(node: ast.ClassDef) -> dict[str, str]:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),
-    train: Annotated[bool, typer.Option("--train", help="Train four small models instead.")] = False,
+    train: Annotated[bool, typer.Option("--train", help="Train five small models instead.")] = False,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Training steps of each model, with --train.")
     ] = None,
     device: Device = "cpu",
     log_dir: LogDir = None,
 ) -> None:
-    """Draw what pretrained networks predict of unseen data, in seconds; with --train, train models in two minutes."""
+    """Draw what pretrained networks predict of unseen data, in seconds; with --train, train models in three minutes."""
     from rich.console import Console
 
     from dsvnp.devices import one_thread, pick_device

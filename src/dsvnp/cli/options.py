@@ -1,7 +1,5 @@
 """What several commands share: options, and the check of a device's name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

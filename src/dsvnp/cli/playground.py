@@ -1,7 +1,5 @@
 """`dsvnp playground`: the page of the package in a browser."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

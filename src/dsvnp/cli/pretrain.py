@@ -1,7 +1,5 @@
 """`dsvnp pretrain`: train a network on synthetic tables or functions, in as many sittings as it takes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +33,9 @@ def pretrain(
     start: Annotated[
         Path | None, typer.Option(help="Folder with weights to begin from, without their optimiser.")
     ] = None,
+    width: Annotated[
+        float, typer.Option(min=0.1, help="Widen the layers by this factor; weights grow with its square.")
+    ] = 1.0,
     log_dir: LogDir = None,
 ) -> None:
     """Train a network on synthetic functions; run again, it continues where it stopped.
@@ -60,10 +61,11 @@ def pretrain(
         raise ValueError(f"--tables scores a network for tables, got {what}; leave it out")
     recipe = lookup(what, RECIPES, "network to pretrain")()
     recipe = recipe if decay is None else replace(recipe, decay=decay)
+    recipe = recipe if width == 1 else recipe.widened(width)
     where = pick_device(device)
     if precision == "auto":
         precision = "bf16" if where.type == "cuda" else "float32"
-    folder = out or Path("runs") / f"pretrain-{what}"
+    folder = out or Path("runs") / (f"pretrain-{what}" + (f"-{width:g}" if width != 1 else ""))
     with Cluster.joined(), tensorboard(log_dir):
         fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables, start)
     if fleet.cluster.writes:

@@ -1,7 +1,5 @@
 """Rows: which columns and rows of a file a model reads, and what it predicts for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

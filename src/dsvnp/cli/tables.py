@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from dsvnp.cli.options import Device, LogDir
+from dsvnp.cli.table_messages import (
+    check_out,
+    check_plot,
+    print_table,
+    say,
+    say_dropped,
+    say_left_out,
+    say_understood,
+    show,
+    spare_the_table,
+    spoken_warnings,
+)
 from dsvnp.files import write_atomically
 from dsvnp.naming import lookup, shown
 
@@ -24,7 +30,6 @@ if TYPE_CHECKING:
     from dsvnp.cli.table_rows import Asked
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.columns import Array, Columns
-    from dsvnp.tabular.summary import Summary
 
 TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet with a header.")]
 ModelFolder = Annotated[Path, typer.Argument(help="Folder that `dsvnp fit` wrote.")]
@@ -91,9 +96,9 @@ def fit(
     lookup(model, {AUTO: None, **MODELS}, "model")
     lookup(effort, EFFORTS, "effort")
     lookup(task, kinds, "task")
-    _check_out(out)
+    check_out(out)
     check_file(table)
-    with _spoken_warnings(), tensorboard(log_dir):
+    with spoken_warnings(), tensorboard(log_dir):
         rows = read_table(table)
         targets = column_names(target, rows, table)
         groups = column_names(group, rows, table) if group else []
@@ -105,9 +110,9 @@ def fit(
         check_kept(len(x), table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
         # Printed before the training: who meant something else need not wait for it.
-        _say_understood(x, y, targets, kind is NPClassifier)
-        _say_dropped(keep, drop_missing)
-        _say_left_out(y, targets, task == "auto" and kind is NPRegressor and len(targets) == 1)
+        say_understood(x, y, targets, kind is NPClassifier)
+        say_dropped(keep, drop_missing)
+        say_left_out(y, targets, task == "auto" and kind is NPRegressor and len(targets) == 1)
         how: dict[str, Any] = {"refine": refine, "effort": effort, "n_replicas": replicas, "max_steps": steps}
         how |= {"missing": "refuse" if strict else "impute", "random_state": seed}
         estimator = kind(model, **how, device=device, verbose=True)
@@ -140,15 +145,15 @@ def predict(
     from dsvnp.tabular.table_writing import check_suffix
 
     check_suffix(out)
-    _spare_the_table(out, table, "--out")
+    spare_the_table(out, table, "--out")
     estimator = BaseNP.load(model, device)
-    with _spoken_warnings():
+    with spoken_warnings():
         known = None if context is None else read_known(estimator, context)
         asked = Asked(table, known, group, keep, coverage, drop_missing, strict)
         there = _write_answers(estimator, asked, out)
     if str(out) != STANDARD:
-        _say_dropped(there, drop_missing)
-        _say(f"{there.sum()} predictions are in ", out, ".")
+        say_dropped(there, drop_missing)
+        say(f"{there.sum()} predictions are in ", out, ".")
 
 
 def _write_answers(estimator: BaseNP, asked: Asked, out: Path) -> Array:
@@ -185,49 +190,40 @@ def evaluate(
 
     With --context rows are predicted from those of that table; with --group as well, each group from its own.
     """
-    from dsvnp.cli.table_rows import check_columns, check_kept, inputs_of, without_missing
+    from dsvnp.cli import table_rows
     from dsvnp.cli.targets import known_outputs, left_out, outputs_of, texts_for
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.summary import calibration_plot
     from dsvnp.tabular.table_files import read_table
 
     if plot is not None:
-        _check_plot(plot, table)
+        check_plot(plot, table)
     estimator = BaseNP.load(model, device)
-    with _spoken_warnings():
+    with spoken_warnings():
         rows = read_table(table, texts_for(estimator))
         targets = list(estimator.target_names_)
-        check_columns(targets, rows, table, "was fitted to predict")
-        inputs = inputs_of(estimator, rows, table)
-        inputs, keep = without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
-        check_kept(len(inputs), table)
+        table_rows.check_columns(targets, rows, table, "was fitted to predict")
+        inputs = table_rows.inputs_of(estimator, rows, table)
+        inputs, keep = table_rows.without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
+        table_rows.check_kept(len(inputs), table)
         outputs = outputs_of(rows.rows(keep), targets, type(estimator), table, learn=False)
         known = known_outputs(outputs)
         if not known:
             raise ValueError(
                 f"{table}: {', '.join(targets)} is known in no row; there is nothing to measure by"
             )
-        parts = _contexts(estimator, rows.rows(keep), context, group, table)
+        given = None if context is None else table_rows.read_known(estimator, context)
+        parts = table_rows.contexts(estimator, rows.rows(keep), given, group, table)
         found = estimator.evaluate_tasks((inputs.rows(some), outputs[some], pair) for some, pair in parts)
-    _say_dropped(keep, drop_missing)
+    say_dropped(keep, drop_missing)
     typer.echo(shown(left_out(outputs, targets)))
-    _show(found.summary, f"{known} rows of {table.name}", targets)
+    show(found.summary, f"{known} rows of {table.name}", targets)
     if found.classes is not None:
-        _print_table(found.classes, "Each class against all others")
+        print_table(found.classes, "Each class against all others")
     if plot is not None:
         plot.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(plot, calibration_plot(found.calibration, table.name))
-        _say("A calibration plot is in ", plot, ".")
-
-
-def _contexts(
-    estimator: BaseNP, rows: Columns, context: Path | None, group: str | None, table: Path
-) -> list[tuple[Array, Any]]:
-    """Which rows are predicted together, and from what."""
-    from dsvnp.cli.table_rows import contexts, read_known
-
-    known = None if context is None else read_known(estimator, context)
-    return contexts(estimator, rows, known, group, table)
+        say("A calibration plot is in ", plot, ".")
 
 
 def _check_held_out(group: str | None, one_table: bool, time: str | None) -> None:
@@ -247,36 +243,6 @@ def _held_out_by(rows: Columns, groups: Sequence[str], time: str | None, table: 
 
     by: dict[str, Any] = {"groups": texts_of(rows[groups[0]])} if groups else {}
     return by | ({"time": moments(rows, time, table)} if time else {})
-
-
-def _check_out(out: Path) -> None:
-    """Refuse a folder for a model that cannot be written, or that holds something else."""
-    from dsvnp.tabular.saving import may_hold
-
-    if not may_hold(out):
-        raise ValueError(f"{out} is there and holds no model; choose another --out")
-    folder = next(parent for parent in out.resolve().parents if parent.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ValueError(f"--out {out}: nothing can be written into {folder}; choose another place")
-
-
-def _say_understood(x: Columns, y: Array, targets: Sequence[str], has_classes: bool) -> None:
-    """Print what the columns are taken for; refuse targets whose predictions would have the same name."""
-    from dsvnp.cli.targets import prediction_names, understood
-    from dsvnp.tabular.encoding import Encoding
-
-    classes = sorted({label for label in y.tolist() if label is not None}) if has_classes else None
-    prediction_names(targets, classes)
-    typer.echo(shown(understood(Encoding.fit(x), targets, classes)))
-
-
-def _say_left_out(y: Array, targets: Sequence[str], maybe_codes: bool) -> None:
-    """Print how many rows lack a target, and a hint where numbers may be codes of classes."""
-    from dsvnp.cli.targets import hint_of_classes, left_out
-
-    typer.echo(shown(left_out(y, targets)))
-    if hint := hint_of_classes(targets[0], y) if maybe_codes else None:
-        typer.echo(shown(hint))
 
 
 def _learn(
@@ -302,69 +268,11 @@ def _save_and_show(estimator: BaseNP, out: Path, title: str) -> None:
     estimator.save(out)  # before anything else that could fail
     plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
     write_atomically(out / PLOT, plot)
-    _show(estimator.validation_, title, targets)
-    _say("The model is in ", out, f", with a calibration plot. {estimator.how_it_predicts}.")
-
-
-def _check_plot(plot: Path, table: Path) -> None:
-    """Refuse a name that is not a picture's, before anything is computed."""
-    if plot.suffix.lower() != ".png":
-        raise ValueError(f"--plot {plot}: expected a name that ends in .png, got {plot.suffix!r}")
-    if plot.is_dir():
-        raise ValueError(f"--plot {plot} is a folder; choose another name for the picture")
-    _spare_the_table(plot, table, "--plot")
-
-
-def _spare_the_table(path: Path, table: Path, option: str) -> None:
-    """Refuse to write over the table that is read."""
-    if path.exists() and table.exists() and path.samefile(table):
-        raise ValueError(f"{option} {path} is the table itself, which would be lost; choose another name")
+    show(estimator.validation_, title, targets)
+    say("The model is in ", out, f", with a calibration plot. {estimator.how_it_predicts}.")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     for command in (fit, predict, evaluate):
         app.command()(command)
-
-
-def _say_dropped(keep: Array, drop: bool) -> None:
-    """Say how many rows `--drop-missing` left out."""
-    if drop:
-        count = int((~keep).sum())
-        typer.echo(f"{len(keep)} rows, {count or 'none'} left out because an input is missing")
-
-
-def _show(summary: Summary, title: str, targets: Sequence[str]) -> None:
-    """Print a summary as a table, and the errors of several targets as another."""
-    from dsvnp.tabular.summary import as_text, errors_as_text
-
-    _print_table(as_text(summary), title)
-    if len(targets) > 1:
-        _print_table(errors_as_text(summary, targets), "Root mean squared errors, each in its target's unit")
-
-
-def _print_table(cells: list[list[str]], title: str) -> None:
-    """Print rows of text, the header first."""
-    header, *lines = cells
-    # As `Text`: in a name, brackets are no markup.
-    table = Table(title=Text(shown(title)), title_justify="left")
-    for name in header:
-        table.add_column(Text(shown(name)), justify="left" if name in ("", "class") else "right")
-    for line in lines:
-        table.add_row(*(Text(shown(cell)) for cell in line))
-    Console().print(table)
-
-
-def _say(before: str, path: Path, after: str) -> None:
-    """Print where something is; a path is no markup."""
-    Console().print(Text.assemble(before, (shown(path), "bold"), after))
-
-
-@contextmanager
-def _spoken_warnings() -> Iterator[None]:
-    """Say warnings in a line each, without the place in the code that they come from."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for message in dict.fromkeys(str(warning.message) for warning in caught):
-        typer.echo(shown(f"dsvnp: warning: {message}"), err=True)

@@ -1,7 +1,5 @@
 """Targets: what a table's columns are taken for, said in words, and refused where nothing can be learned from them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ X [rows, D] are the numbers that the estimator makes of a table's columns, NaN w
 rows of the fit as its default; after `fit_tasks` there are none, and a caller has to pass it.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

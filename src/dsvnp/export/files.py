@@ -4,8 +4,6 @@ In ONNX a default is an initialiser that is an input as well: onnxruntime uses i
 A program of torch has no defaults; its `example_inputs` hold them.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import logging

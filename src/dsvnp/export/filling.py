@@ -1,7 +1,5 @@
 """Filling as a part of a graph: gaps of encoded columns get their medians, and flags say where they were."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Which graph something has: a model, a pretrained network, or a fitted estimator."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

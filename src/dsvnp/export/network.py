@@ -6,8 +6,6 @@ and, with defaults, mask_context [tasks, context] (all slots are filled) and the
 same for all tasks and targets).
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping

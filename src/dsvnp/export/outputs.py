@@ -9,8 +9,6 @@ Axes: B tasks, T targets, M components (draws of z_G first, then of z_*, then th
               component_probabilities [B, T, M, classes]
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, LowRankPredictive, Predictive

@@ -4,8 +4,6 @@ X [rows, D] is all that a file of it reads: views and linear models were fitted 
 holds. What each member reads is one task of a batch, with empty slots where it has fewer rows or columns than others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,21 +28,13 @@ Key = tuple[int, Member]  # an output and who predicts it
 
 
 class Seat(NamedTuple):
-    """What a member with a network has read.
+    """What a member with a network has read."""
 
-    Attributes:
-        show: the columns that it is shown of encoded rows, in its order.
-        x: the rows that it has read, as shown, [N, d].
-        y: their outputs, [N]: residuals of the line if there is one; labels in its order of classes.
-        line: a linear model that its answers are added to.
-        classes: its order of classes.
-    """
-
-    show: Callable[[Tensor], Tensor]
-    x: Tensor
-    y: Tensor
-    line: Line | None
-    classes: Tensor
+    show: Callable[[Tensor], Tensor]  # the columns that it is shown of encoded rows, in its order
+    x: Tensor  # the rows that it has read, as shown, [N, d]
+    y: Tensor  # their outputs, [N]: residuals of the line if there is one; labels in its order of classes
+    line: Line | None  # a linear model that its answers are added to
+    classes: Tensor  # its order of classes
 
 
 class PanelModule(nn.Module):

@@ -3,8 +3,6 @@
 x and y are float64, as in `dsvnp.pretrained`; NaN in x is a missing value of a table, NaN in y a point to leave out.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -101,6 +101,10 @@ class NeuralProcess(FunctionDraws):
         """
         return None
 
+    def read(self, summary: Any, x_target: Tensor) -> Any:
+        """A summary to ask several things about the same targets: it may hold what all answers need of them."""
+        return summary
+
     # --- the contract, the same for all ---
 
     @final
@@ -230,7 +234,7 @@ class NeuralProcess(FunctionDraws):
                 drawn from its prior otherwise, and where `local_latent` gives none.
         """
         y_target, _ = task.all_points()
-        summary = self.summarise(task, noise)
+        summary = self.read(self.summarise(task, noise), task.x_target)
         local = self.local_latent(summary, task.x_target, y_target) if propose_local else None
         if local is None:
             raw = self.decode(summary, task.x_target, noise)

@@ -21,9 +21,8 @@ class CNP(NeuralProcess):
 
     name = "cnp"
     summary = "conditional neural process: a deterministic mean of the embedded context, no latent variable"
-    scores_context = (
-        False  # of the paper's models only CNP leaves the context out of its target set (Sec. 2, footnote)
-    )
+    # of the paper's models only CNP leaves the context out of its target set (Sec. 2, footnote)
+    scores_context = False
 
     def _build(self, embedding: nn.Module | None) -> None:
         self.embed = Embeddings(self.arch, self.likelihood.dim_encoded, embedding)

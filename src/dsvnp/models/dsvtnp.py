@@ -29,10 +29,11 @@ DIM_LOCAL = 4  # default size of z_*: most of a larger one is noise
 
 
 class _Summary(NamedTuple):
-    """A summary of the context: the slots of each layer, and draws of z_G, [K, B, 1, Z]."""
+    """The slots of each layer, draws of z_G, [K, B, 1, Z], and the tokens of targets that were read."""
 
     memory: list[Slots]
     z: Tensor
+    tokens: Tensor | None = None
 
 
 class LocalNetwork(nn.Module):
@@ -103,11 +104,20 @@ class DSVTNP(NeuralProcess):
         p_global = self.z_global.prior(self._features(x, members, task.mask_context), y, task.mask_context)
         return _Summary(memory, p_global.unsqueeze(0).sample(noise.get("global"))[:, :, None])
 
+    def read(self, summary: _Summary, x_target: Tensor) -> _Summary:
+        """Keep the tokens of the targets."""
+        return summary._replace(tokens=self._tokens(summary, x_target))
+
+    def _tokens(self, summary: _Summary, x_target: Tensor) -> Tensor:
+        """Tokens of targets after the trunk, [B, T, W]."""
+        known = summary.tokens
+        return self.backbone.targets(summary.memory, x_target) if known is None else known
+
     def local_latent(
         self, summary: _Summary, x_target: Tensor, y_target: Tensor
     ) -> tuple[DiagonalGaussian, DiagonalGaussian]:
         """q(z_* | z_G, h_*, y_*) and p(z_* | z_G, h_*) for each draw of z_G."""
-        h = self.backbone.targets(summary.memory, x_target)
+        h = self._tokens(summary, x_target)
         y = self.backbone.embed.y(self.likelihood.encode(y_target, h.dtype))
         return self._local(*((summary.z.detach(), h.detach()) if self.training else (summary.z, h)), y)
 
@@ -117,7 +127,7 @@ class DSVTNP(NeuralProcess):
 
     def decode(self, summary: _Summary, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs of each draw of z_G and, by ancestral sampling, of z_* (Eq. 17)."""
-        h = self.backbone.targets(summary.memory, x_target)
+        h = self._tokens(summary, x_target)
         z_local = self.local_prior(summary.z, h).unsqueeze(1).sample(noise.get("local"))
         return self.decoder(h, summary.z[:, None], z_local)
 

@@ -3,8 +3,6 @@
 `noise` maps names to tensors: "global" [K, B, Z] and "local" [K, S, B, T, Z] are standard normal, "dropout.i" uniform.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 

@@ -10,8 +10,6 @@ al., 2025). Attention among cells before attention among rows follows TabICL (Qu
 context rows only.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import NamedTuple, cast, final
@@ -80,9 +78,8 @@ class Cells(nn.Module):
         """
         values, code = x.unflatten(-1, (2, -1)).unbind(-2) if self.coded else (x, torch.zeros_like(x))
         used = (code > UNUSED / 2).all(1)  # [B, D]
-        h = torch.cat(
-            [self._embed(values, code), self._outputs(y, seen).unsqueeze(-2)], dim=-2
-        )  # [B, T, D+1, W]
+        # [B, T, D+1, W]
+        h = torch.cat([self._embed(values, code), self._outputs(y, seen).unsqueeze(-2)], dim=-2)
         there = torch.cat([used, torch.ones_like(used[:, :1])], dim=-1)[:, None]  # [B, 1, D+1]
         slots = []
         for number, (row, column) in enumerate(zip(self.in_row, self.in_column, strict=True)):
@@ -124,9 +121,8 @@ class TabTNP(NeuralProcess):
     scores_context = False
 
     def _build(self, embedding: nn.Module | None) -> None:
-        self.embed = Embeddings(
-            self.arch, self.likelihood.dim_encoded, embedding
-        )  # of x: its outputs are the columns
+        # of x: its outputs are the columns
+        self.embed = Embeddings(self.arch, self.likelihood.dim_encoded, embedding)
         self.embeds = embedding is not None or self.arch.embed_x != "none"
         if self.embeds and self.arch.coded_x:
             raise ValueError("coded_x says what each column holds, got an embedding of x; use one of the two")

@@ -26,9 +26,8 @@ from dsvnp.aggregators import average
 from dsvnp.naming import unknown
 from dsvnp.networks import ConcatLinear
 
-PAIRS_WRITTEN_OUT = (
-    2**25
-)  # numbers per pair of query and slot that prediction holds at once: 128 MiB in float32
+# numbers per pair of query and slot that prediction holds at once: 128 MiB in float32
+PAIRS_WRITTEN_OUT = 2**25
 PAIRS_FUSED = 2**28  # the same where torch may choose a kernel that holds none
 SLOWEST = 0.25  # lowest frequency of rotary attention: a quarter of a turn over 6 units of x
 
@@ -139,9 +138,8 @@ class Rotary(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # Not by a matrix product: autocast and TF32 would round its factors.
         frequencies = self.frequencies.unsqueeze(1).unbind(-1)  # each [heads, 1, d/2]
-        waves = zip(
-            x.unsqueeze(-3).unsqueeze(-1).unbind(-2), frequencies, strict=True
-        )  # x: [..., 1, T, 1] each
+        # x: [..., 1, T, 1] each
+        waves = zip(x.unsqueeze(-3).unsqueeze(-1).unbind(-2), frequencies, strict=True)
         angle = torch.stack([place * frequency for place, frequency in waves]).sum(0)  # [..., heads, T, d/2]
         return torch.cat([angle.cos(), angle.sin()], dim=-1)
 
@@ -278,7 +276,9 @@ def attend_to(
 
 def _written_out(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
     """By its equation, for training: `vmap` has no rule for the gradient of torch's fused kernels."""
-    scores = queries @ slots.keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])  # [..., heads, T, N]
+    # Scaled before the product: of scores that are divided afterwards, a compiler keeps rounded ones for the backward
+    # pass and uses exact ones in the forward pass, which is wrong where they are large.
+    scores = (queries / math.sqrt(queries.shape[-1])) @ slots.keys.transpose(-1, -2)  # [..., heads, T, N]
     if relative is not None:
         scores = relative(scores, x, slots.x)
     return average(scores, slots.values, slots.mask.unsqueeze(-2))

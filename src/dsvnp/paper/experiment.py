@@ -115,7 +115,7 @@ class Experiment(ABC):
     # Settings to which a later run may add:
     extendable: ClassVar[tuple[str, ...]] = ("models", "num_seeds", "first_seed", "seeds_at_once")
 
-    # Settings that measurements record themselves; they may differ between the units of a folder:
+    # Settings, or parts of them, that units record themselves or that change no result; they may differ in a folder:
     recorded: ClassVar[tuple[str, ...]] = ("likelihoods",)
 
     preset: str = "quick"  # "smoke", "quick" or "paper"

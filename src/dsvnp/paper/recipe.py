@@ -24,9 +24,8 @@ class Recipe:
     weight_decay: float = 0.0  # of AdamW; 0 makes it Adam
     beta_local: float = 1.0  # weight of the local divergence
     beta_global: float = 1.0  # weight of the global divergence
-    anneal: float = (
-        0.0  # share of the steps over which the weights of the divergences rise from 0; 0 for none
-    )
+    # share of the steps over which the weights of the divergences rise from 0; 0 for none
+    anneal: float = 0.0
     anneal_local: bool = True  # whether that of the local divergence does so too
     train_global: int = 1  # draws of z_G in training
     train_local: int = 1  # draws of each z_* in training

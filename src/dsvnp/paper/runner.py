@@ -115,12 +115,12 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
         return []
     data = read_record(path, UNITS)
     mine, theirs = as_json(experiment), as_json(rebuild(type(experiment), data["config"]))
-    for key in (*experiment.extendable, *experiment.recorded):
-        mine.pop(key, None), theirs.pop(key, None)
+    free = tuple(f"{name}." for name in (*experiment.extendable, *experiment.recorded))
     for key, (my, their) in _differences(mine, theirs):
-        raise ValueError(
-            f"{out} holds a run with {key} = {their!r}, not {my!r}; choose another --out, or remove it"
-        )
+        if not f"{key}.".startswith(free):
+            raise ValueError(
+                f"{out} holds a run with {key} = {their!r}, not {my!r}; choose another --out, or remove it"
+            )
     try:
         units = [UnitResult.from_dict(unit) for unit in data["units"]]
     except TypeError as error:

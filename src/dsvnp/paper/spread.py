@@ -5,8 +5,6 @@ Dask gives its unit to another one, which continues from the last checkpoint. Th
 collects the results and alone writes `units.json`, `results.json` and figures.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -31,15 +29,10 @@ WAIT = 60  # seconds for the first worker
 
 @dataclass(frozen=True)
 class Spread:
-    """A client of a cluster, as `Workplace.spread` wants it.
+    """A client of a cluster, as `Workplace.spread` wants it."""
 
-    Attributes:
-        client: of `distributed`.
-        device: name of the device to compute on, which each worker looks for by itself.
-    """
-
-    client: Any
-    device: str
+    client: Any  # of `distributed`
+    device: str  # name of the device to compute on, which each worker looks for by itself
 
     def __call__(
         self, experiment: Experiment, units: Sequence[Unit], place: Workplace

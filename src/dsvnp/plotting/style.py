@@ -13,31 +13,22 @@ from dsvnp.files import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Any two differ by at least 12 in CIELAB under simulated protanopia, deuteranopia and tritanopia.
-COLOURS = {
-    "nn": "#7F7F7F",
-    "mc-dropout": "#882255",
-    "cnp": "#E69F00",
-    "np": "#4DAF4A",
-    "attnnp": "#D55E00",
-    "dsvnp": "#0072B2",
-    "tnp": "#F781BF",
-    "dsvtnp": "#332288",
-    "tabtnp": "#44AA99",
-    "gp": "#000000",
+# Names for a reader, and colours: any two differ by at least 12 in CIELAB under simulated protanopia, deuteranopia and
+# tritanopia.
+LOOKS = {
+    "nn": ("NN", "#7F7F7F"),
+    "mc-dropout": ("MC-Dropout", "#882255"),
+    "cnp": ("CNP", "#E69F00"),
+    "np": ("NP", "#4DAF4A"),
+    "attnnp": ("AttnNP", "#D55E00"),
+    "dsvnp": ("DSVNP", "#0072B2"),
+    "tnp": ("TNP", "#F781BF"),
+    "dsvtnp": ("DSVTNP", "#332288"),
+    "tabtnp": ("TabTNP", "#44AA99"),
+    "gp": ("exact GP", "#000000"),
 }
-NAMES = {
-    "nn": "NN",
-    "mc-dropout": "MC-Dropout",
-    "cnp": "CNP",
-    "np": "NP",
-    "attnnp": "AttnNP",
-    "dsvnp": "DSVNP",
-    "tnp": "TNP",
-    "dsvtnp": "DSVTNP",
-    "tabtnp": "TabTNP",
-    "gp": "exact GP",
-}
+NAMES = {model: text for model, (text, _) in LOOKS.items()}
+COLOURS = {model: colour for model, (_, colour) in LOOKS.items()}
 INK = "#222222"
 
 

@@ -8,8 +8,6 @@ them. An axis that a model has no draws for is of size 1. Weights are 1/S unless
 several components, as under a mixture head, they lie next to each other on the S axis: S = draws × components per draw.
 """
 
-from __future__ import annotations
-
 from dsvnp.predictive.base import Predictive, concatenate, log_mean_exp
 from dsvnp.predictive.categorical import CategoricalPredictive, entropy_of
 from dsvnp.predictive.gaussian import GaussianPredictive

@@ -161,7 +161,8 @@ class Predictive(ABC):
 def log_mean_exp(value: Tensor, dim: int | tuple[int, ...]) -> Tensor:
     """ln mean exp over `dim`."""
     dims = (dim,) if isinstance(dim, int) else dim
-    return value.logsumexp(dims) - math.log(math.prod(value.shape[d] for d in dims))
+    # A list, not a generator, which torch.compile cannot trace here.
+    return value.logsumexp(dims) - math.log(math.prod([value.shape[d] for d in dims]))
 
 
 def concatenate(predictives: Sequence[Predictive], dim: int) -> Predictive:

@@ -1,7 +1,5 @@
 """CategoricalPredictive: a mixture of categorical distributions for each target."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import torch

@@ -74,9 +74,8 @@ def energy_score(samples: Tensor, y: Tensor) -> Tensor:
     spread = torch.zeros_like(distance)
     for i in range(count - 1):
         spread = spread + torch.linalg.vector_norm(samples[i + 1 :] - samples[i], dim=-1).sum(0)
-    return distance - spread / (
-        count * (count - 1)
-    )  # ½ of the mean over pairs i ≠ j, of which half were summed
+    # ½ of the mean over pairs i ≠ j, of which half were summed
+    return distance - spread / (count * (count - 1))
 
 
 def _log_mix(value: Tensor, log_weights: Tensor | None) -> Tensor:

@@ -1,7 +1,5 @@
 """The card of a network whose training is under way or over."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from itertools import pairwise

@@ -6,8 +6,6 @@ more points is cut into boxes of targets, each predicted from the points nearest
 Axes: N points of the function, T targets, D inputs, one to three.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -53,9 +51,8 @@ def scaled_task(x: Tensor, y: Tensor, x_target: Tensor, device: torch.device | s
     """
     count, dims = x.shape
     points = torch.cat([x, x_target])
-    padded = torch.cat([points, points.new_zeros(len(points), DIMENSIONS - dims)], dim=-1)[
-        None
-    ]  # [1, N+T, 3]
+    # [1, N+T, 3]
+    padded = torch.cat([points, points.new_zeros(len(points), DIMENSIONS - dims)], dim=-1)[None]
     used = torch.arange(DIMENSIONS)[None] < dims
     seen = torch.arange(len(points))[None] < count
     inputs = standardise(padded, used, seen, torch.ones_like(seen), clip=CLIP_INPUT).float()

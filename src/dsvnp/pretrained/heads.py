@@ -10,13 +10,12 @@ and the last layer of the decoder keeps the rows of its head. Nothing else chang
 with fewer classes than the network has, they are those of the first classes, given that it is one of these.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from dsvnp.likelihoods import NumberOrClass
 from dsvnp.models.base import NeuralProcess
 from dsvnp.models.tabtnp import TabTNP
+from dsvnp.networks import WithoutDraws
 
 READS_Y = ("cells.output", "output")
 
@@ -61,7 +60,8 @@ def _cut(
         folded: whether those layers' biases take the flag's column in.
         rows: of the decoder's last layer, what is left.
     """
-    made = type(model)(replace(model.arch, likelihood=likelihood, dim_y=dim_y))
+    with WithoutDraws():
+        made = type(model)(replace(model.arch, likelihood=likelihood, dim_y=dim_y))
     own = {name for name in made.state_dict() if not name.startswith("likelihood.")}
     tensors = {name: value for name, value in model.state_dict().items() if name in own}
     for layer in READS_Y:

@@ -13,21 +13,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from dsvnp.files import write_atomically
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.naming import unknown
-from dsvnp.schema import read_json, wrong
+from dsvnp.networks import WithoutDraws
+from dsvnp.schema import NUMBER, read_json, wrong
 
 SHIPPED = Path(__file__).parent / "weights"
 HALVES = (torch.float16, torch.bfloat16)
+FORM = {  # of a card, where others rely on it
+    **dict.fromkeys(("name", "gpu", "validated_on", "limits", "licence", "model", "sha256"), str),
+    **{"steps": int, "seed": int, "gpu_minutes": NUMBER, "prior": [dict], "architecture": dict},
+}
+MOST_LAYERS, WIDEST = 1000, 2**20
+REFUSALS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class WeightsError(ValueError):
@@ -79,7 +90,10 @@ class Card:
         for key in values:
             if key not in known:
                 raise WeightsError(f"{path}: {unknown(key, known, 'entry of a card')}")
-        return cls(**values)
+        card = cls(**values)
+        if reason := wrong(vars(card), FORM):
+            raise WeightsError(f"{path} {reason}; get the file again")
+        return card
 
 
 def load_pretrained(name: str, folder: Path | str | None = None) -> NeuralProcess:
@@ -97,11 +111,42 @@ def load_pretrained(name: str, folder: Path | str | None = None) -> NeuralProces
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != card.sha256:
         raise WeightsError(f"{path}: damaged, its checksum is not the card's; get both files again")
-    model = make_model(card.model, Architecture.from_dict(card.architecture))
-    tensors = {key: value.float() for key, value in load(content).items()}
+    try:
+        tensors = {key: value.float() for key, value in load(content).items()}
+    except (SafetensorError, *REFUSALS) as error:
+        raise WeightsError(f"{path}: no tensors can be read ({error}); get both files again") from None
+    model = _empty(card, place / f"{name}.json")
     _check(tensors, model.state_dict(), path)
-    model.load_state_dict(tensors)
+    model.load_state_dict(tensors, assign=True)
     return model.eval()
+
+
+def _empty(card: Card, path: Path) -> NeuralProcess:
+    """Make the network of a card, without torch's random numbers.
+
+    One that did not ship with the package takes no memory until its tensors are known to fit. The others need not wait
+    for what torch imports to do so.
+    """
+    try:
+        _check_sizes(card.architecture)
+        make = partial(make_model, card.model, Architecture.from_dict(card.architecture))
+        with WithoutDraws(), nullcontext() if path.parent == SHIPPED else torch.device("meta"):
+            return make()
+    except REFUSALS as error:
+        reason = str(error).partition("\n")[0]
+        raise WeightsError(f"{path}: its network cannot be made ({reason}); get both files again") from None
+
+
+def _check_sizes(settings: Mapping[str, Any]) -> None:
+    """Refuse sizes that no network has, and that would take all time or memory."""
+    for name, value in settings.items():
+        most = MOST_LAYERS if name in ("num_layers", "self_attention", "num_waves") else WIDEST
+        if isinstance(value, dict):
+            _check_sizes(value)
+        elif isinstance(value, int) and value > most:
+            raise ValueError(f"{name} is {value}, more than {most}")
+        elif isinstance(value, list):
+            _check_sizes({f"{name}[{number}]": each for number, each in enumerate(value)})
 
 
 def read_card(name: str, folder: Path | str | None = None) -> Card:

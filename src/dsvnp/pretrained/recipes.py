@@ -1,13 +1,11 @@
 """What each pretrained network is and how it was trained, in settings: the network, its prior, its schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, Self
 
 from dsvnp.models.architecture import Architecture
-from dsvnp.models.base import NeuralProcess
 from dsvnp.models.tabtnp import TabTNP
 from dsvnp.models.tnp import TNP
 from dsvnp.models.transformer import Transformer
@@ -27,7 +25,7 @@ class PretrainingRecipe:
 
     Attributes:
         name: of the weights.
-        make: makes the network.
+        make: makes the network: its class, to be called with its architecture.
         source: the prior, in batches of several shapes that take turns.
         limits: what the network is not made for, in words.
         learning_rate: of AdamW, reached after the warm-up and held until the decay.
@@ -36,7 +34,7 @@ class PretrainingRecipe:
     """
 
     name: str
-    make: Callable[[], NeuralProcess]
+    make: partial[Any]
     source: Rotation
     limits: str = ""
     learning_rate: float = 3e-4
@@ -55,6 +53,21 @@ class PretrainingRecipe:
             log_every=500,
             checkpoint_every=5000,
         )
+
+    def widened(self, factor: float) -> Self:
+        """The recipe of a network whose layers are wider by a factor; its weights grow with the square."""
+
+        def wider(sizes: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(max(1, round(factor * size)) for size in sizes)
+
+        def stack(layers: Transformer) -> Transformer:
+            width, feedforward = wider((layers.width, layers.feedforward))
+            return replace(layers, width=width, feedforward=feedforward, embedder=wider(layers.embedder))
+
+        (arch,) = self.make.args
+        layers = {"transformer": stack(arch.transformer), "cells": stack(arch.cells)}
+        changed = replace(arch, decoder=wider(arch.decoder), **layers)
+        return replace(self, make=partial(self.make.func, changed))
 
 
 def tables() -> PretrainingRecipe:

@@ -7,8 +7,6 @@ predictions are a mixture over a few random orders, of classes too, which averag
 Axes: N known rows, T targets, D columns, M orders.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,19 +23,12 @@ from dsvnp.task import Task
 
 @dataclass(frozen=True)
 class TableUse:
-    """How a pretrained network is used on a table.
+    """How a pretrained network is used on a table."""
 
-    Attributes:
-        num_orders: M, orders of columns and classes that a prediction is a mixture over.
-        max_context: rows that a prediction reads at most; networks were trained with up to 896.
-        max_parts: contexts that a large table is cut into at most.
-        seed: of the orders, and of rows that are left out at random.
-    """
-
-    num_orders: int = 4
-    max_context: int = 1024
-    max_parts: int = 16
-    seed: int = 0
+    num_orders: int = 4  # M, orders of columns and classes that a prediction is a mixture over
+    max_context: int = 1024  # rows that a prediction reads at most; networks were trained with up to 896
+    max_parts: int = 16  # contexts that a large table is cut into at most
+    seed: int = 0  # of the orders, and of rows that are left out at random
 
     def __post_init__(self) -> None:
         for name in ("num_orders", "max_context", "max_parts"):

@@ -1,7 +1,5 @@
 """Pretraining: one network, any number of sittings, each of which continues where the last one stopped."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ Tables come from one file of arrays (`benchmarks/tables/export.py` writes it): `
 kind of each, and `KEY.x` with NaN for a missing value, `KEY.y`, `KEY.folds`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,17 +21,11 @@ MAX_CONTEXT = 1024  # rows, the largest that networks are trained with
 
 
 class RealTable(NamedTuple):
-    """A fold of a real table as a task: its other folds are the context.
+    """A fold of a real table as a task: its other folds are the context."""
 
-    Attributes:
-        name: of the table.
-        is_class: whether labels are predicted.
-        task: one task, with numbers in units of the context's standard deviation.
-    """
-
-    name: str
-    is_class: bool
-    task: Task
+    name: str  # of the table
+    is_class: bool  # whether labels are predicted
+    task: Task  # one task, with numbers in units of the context's standard deviation
 
 
 def read_tables(path: Path, max_columns: int, max_classes: int, fold: int = 0) -> list[RealTable]:

@@ -70,17 +70,15 @@ def integrated(task: Task, prior: GPPrior, num_nodes: int = 24) -> Likelihoods:
     sorted_task = _sort(task)
     lengths, log_w_length = _nodes(prior.length, num_nodes, task.x_target.device)
     scales, log_w_scale = _nodes(prior.scale, num_nodes, task.x_target.device)
-    parts = []
-    for length in lengths:
-        for scale in scales:
-            node = Hyperparameters(length[None], scale[None], torch.ones_like(scale)[None])
-            parts.append(_factorise(sorted_task, node, prior))
+    # All scales at once, as further tasks: many small matrices are factorised as fast as a few.
+    every = _Sorted(*(part.repeat(num_nodes, 1) for part in sorted_task))
+    scales = scales.repeat_interleave(len(sorted_task.x))
+    found = [_factorise(every, Hyperparameters(length[None], scales, scales), prior) for length in lengths]
+    parts = _Parts(*(torch.cat(each).unflatten(0, (num_nodes**2, -1)) for each in zip(*found, strict=True)))
     log_prior = (log_w_length[:, None] + log_w_scale).flatten()  # [G]
-    log_weights = (torch.stack([part.context for part in parts]) + log_prior[:, None]).log_softmax(
-        0
-    )  # [G, B]
-    per_point = torch.stack([part.per_point for part in parts]) + log_weights[..., None]
-    together = torch.stack([part.targets for part in parts]) + log_weights
+    log_weights = (parts.context + log_prior[:, None]).log_softmax(0)  # [G, B]
+    per_point = parts.per_point + log_weights[..., None]
+    together = parts.targets + log_weights
     return _collect(sorted_task, per_point.logsumexp(0), together.logsumexp(0))
 
 

@@ -8,8 +8,6 @@ company even by rounding.
 Axes: B sets, N known rows, T targets, D columns, S components, C classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -60,9 +58,8 @@ class Reading:
         width = sets[0][0].shape[1]
         self.columns = [order_of(seed, width) for seed in orders]
         self.classes = torch.stack([order_of(seed, num_classes) for seed in orders])  # [B, C]
-        self.x = torch.stack(
-            [x[:, order] for (x, _), order in zip(sets, self.columns, strict=True)]
-        )  # [B, N, D]
+        # [B, N, D]
+        self.x = torch.stack([x[:, order] for (x, _), order in zip(sets, self.columns, strict=True)])
         y = torch.stack([output for _, output in sets])  # [B, N]
         self.known = y >= 0 if num_classes else ~y.isnan()
         self.mean, self.std = self._unit(y)
@@ -78,9 +75,8 @@ class Reading:
         dtype = torch.float64 if self.exact and x.shape[1] <= FEW_ROWS else torch.float32
         model = network(self.num_classes, self.device, dtype)
         raw = model.decode(self._summary(dtype), self._inputs(x, dtype)[:, self.x.shape[1] :], {})
-        parts = [
-            part.double().transpose(0, 2) for part in model.likelihood.components(raw)
-        ]  # [B, S, 1, T, ·]
+        # [B, S, 1, T, ·]
+        parts = [part.double().transpose(0, 2) for part in model.likelihood.components(raw)]
         if self.num_classes:
             index = self.classes.to(self.device)[:, None, None, None].expand_as(parts[0])
             return CategoricalPredictive(parts[0].gather(-1, index))

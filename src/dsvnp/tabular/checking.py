@@ -4,8 +4,6 @@ The checksums notice damage. These checks notice what somebody wrote on purpose,
 all memory, tensors of another shape, which would be broadcast without a word, and numbers that are not finite.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 
@@ -21,15 +19,11 @@ RECORD_FORM = {
     **dict.fromkeys(("params", "validation"), dict),
     "target_names": [str],
 }
-REPLICAS_FORM = {
-    "recipe": dict,
-    "num_replicas": int,
-}  # of an ensemble; a panel of a pretrained network has neither
+# of an ensemble; a panel of a pretrained network has neither
+REPLICAS_FORM = {"recipe": dict, "num_replicas": int}
 MOST_LAYERS, WIDEST, MOST_DRAWS = 1000, 2**20, 10**5
-CHOICES = {
-    "output": ("same", "array"),
-    "missing": ("impute", "refuse"),
-}  # settings that predictions depend on
+# settings that predictions depend on
+CHOICES = {"output": ("same", "array"), "missing": ("impute", "refuse")}
 MAY_BE_MISSING = ("context.y", "calibration")  # where NaN is an output that is not known
 
 

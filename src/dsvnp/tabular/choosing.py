@@ -5,8 +5,6 @@ that makes these rows the most likely. Reading takes time in proportion to rows 
 how many rows are held out, and how many orders of the columns the panel reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -51,21 +49,13 @@ MOST_ROWS = 1024  # that a member reads: the network has learned from up to 896
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may be read.
+    """How much may be read."""
 
-    Attributes:
-        held_out: cells, rows × columns, that all views together read to be compared.
-        panel: cells that the members of the panel read.
-        folds: folds that a table is cut into, at most.
-        passes: orders of columns that a panel reads, at most.
-        leaves: boxes that a large table is cut into, at most.
-    """
-
-    held_out: int
-    panel: int
-    folds: int
-    passes: int
-    leaves: int
+    held_out: int  # cells, rows × columns, that all views together read to be compared
+    panel: int  # cells that the members of the panel read
+    folds: int  # folds that a table is cut into, at most
+    passes: int  # orders of columns that a panel reads, at most
+    leaves: int  # boxes that a large table is cut into, at most
 
 
 BUDGETS = {

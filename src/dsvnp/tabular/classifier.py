@@ -1,7 +1,5 @@
 """NPClassifier: classification, with probabilities that mean what they say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, ClassVar

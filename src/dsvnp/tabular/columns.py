@@ -36,16 +36,11 @@ def is_frame(table: Any) -> bool:
 
 @dataclass(frozen=True)
 class Columns:
-    """A table as columns with names: floats (NaN where missing), dates (NaT) or texts ("").
+    """A table as columns with names: floats (NaN where missing), dates (NaT) or texts ("")."""
 
-    Attributes:
-        columns: names, in order.
-        arrays: one for each, all of one length.
-        places: what to call a row in an error, as "line 7"; its number from 0 on by default.
-    """
-
-    columns: tuple[str, ...]
-    arrays: tuple[Array, ...]
+    columns: tuple[str, ...]  # names, in order
+    arrays: tuple[Array, ...]  # one for each, all of one length
+    # what to call a row in an error, as "line 7"; its number from 0 on by default
     places: Sequence[str] | None = field(default=None, repr=False)
 
     @classmethod

@@ -4,8 +4,6 @@ Networks of a small table trust what they learned too much. A handful of numbers
 the rows that each held out, corrects most of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import NamedTuple
@@ -23,19 +21,12 @@ MOST_ROWS = 1000  # of each fold: more would change the second digit of nothing
 
 
 class Answer(NamedTuple):
-    """A replica's prediction of rows x that it had not seen.
+    """A replica's prediction of rows x that it had not seen."""
 
-    Attributes:
-        predictive: the prediction, [K, S, 1, T, D].
-        outputs: the replica's scaling of y.
-        linear: its linear part for these rows, [T, D]: ridge, or the log-odds of logistic regression.
-        y: what came out, [T, D].
-    """
-
-    predictive: Predictive
-    outputs: OutputScaling | ClassScaling
-    linear: Tensor
-    y: Tensor
+    predictive: Predictive  # the prediction, [K, S, 1, T, D]
+    outputs: OutputScaling | ClassScaling  # the replica's scaling of y
+    linear: Tensor  # its linear part for these rows, [T, D]: ridge, or the log-odds of logistic regression
+    y: Tensor  # what came out, [T, D]
 
 
 def fit_damping(answers: Sequence[Answer]) -> dict[str, Tensor]:

@@ -1,7 +1,5 @@
 """CurveRegressor: time series and functions of one to three inputs, predicted without training."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path

@@ -29,16 +29,12 @@ SEEN = {"year": 60 * DAY, "week": 2 * DAY}  # seconds that dates must span for a
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the columns of a frame become numbers.
+    """How the columns of a frame become numbers."""
 
-    Attributes:
-        names: names of the columns.
-        categories: for each column its categories, or None for a column of numbers or dates.
-        cycles: for each column of dates the cycles that are read, as a part of `CYCLES`; None for all others.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # names of the columns
+    # for each column its categories, or None for a column of numbers or dates
     categories: tuple[tuple[str, ...] | None, ...]
+    # for each column of dates the cycles that are read, as a part of `CYCLES`; None for all others
     cycles: tuple[tuple[str, ...] | None, ...] = ()
 
     @classmethod
@@ -109,14 +105,10 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Filling:
-    """What stands in for missing numbers.
+    """What stands in for missing numbers."""
 
-    Attributes:
-        medians: of each column in training.
-        gaps: for each column whether values were missing in training: only then is there a column that says where.
-    """
-
-    medians: tuple[float, ...]
+    medians: tuple[float, ...]  # of each column in training
+    # for each column whether values were missing in training: only then is there a column that says where
     gaps: tuple[bool, ...]
 
     @classmethod

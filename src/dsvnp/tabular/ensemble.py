@@ -26,45 +26,33 @@ from dsvnp.task import Task
 
 ROWS = 4096  # that are predicted at once
 Outputs = OutputScaling | ClassScaling
-Answering = Callable[
-    [Tensor], Predictive
-]  # rows x [T, D] in the user's units → their predictive, [K, S, 1, T, D]
+# rows x [T, D] in the user's units → their predictive, [K, S, 1, T, D]
+Answering = Callable[[Tensor], Predictive]
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Which latent draws a prediction is made of.
+    """Which latent draws a prediction is made of."""
 
-    Attributes:
-        num_global: draws of z_G for each member.
-        num_local: draws of z_* for each z_G.
-        seed: decides them; the same for every row, so that a row's answer does not depend on its companions.
-        own: seed of a z_* for each row of its own, as functions with their noise need; None has all rows share them.
-        paired: draws of z_G in pairs of opposite sign, which cancel in a mean; False draws each by itself.
-        single: let the networks compute in single precision, which is several times faster for many rows.
-    """
-
-    num_global: int
-    num_local: int
-    seed: int
+    num_global: int  # draws of z_G for each member
+    num_local: int  # draws of z_* for each z_G
+    seed: int  # decides them; the same for every row: a row's answer does not depend on its companions
+    # seed of a z_* for each row of its own, as functions with their noise need; None has all rows share them
     own: int | None = None
+    # draws of z_G in pairs of opposite sign, which cancel in a mean; False draws each by itself
     paired: bool = True
+    # let the networks compute in single precision, which is several times faster for many rows
     single: bool = False
 
 
 @dataclass(frozen=True)
 class Replica:
-    """A trained model with the scalings of its own training rows.
+    """A trained model with the scalings of its own training rows."""
 
-    Attributes:
-        model: the model, in float64: the answer to a few rows must not depend on their number even by rounding.
-        inputs: scaling of x.
-        outputs: scaling of y, with what held-out rows corrected.
-    """
-
+    # the model, in float64: the answer to a few rows must not depend on their number even by rounding
     model: NeuralProcess
-    inputs: InputScaling
-    outputs: Outputs
+    inputs: InputScaling  # scaling of x
+    outputs: Outputs  # scaling of y, with what held-out rows corrected
 
     @property
     def device(self) -> torch.device:
@@ -118,18 +106,12 @@ class Replica:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Trained replicas and what is known of them.
+    """Trained replicas and what is known of them."""
 
-    Attributes:
-        replicas: the members.
-        num_context: size of a prediction's context, at most.
-        prior: what outputs are without a look at inputs, see `summary.prior_of`.
-        calibration: what a calibration plot of the held-out rows is made of, see `summary.calibration_of`.
-    """
-
-    replicas: list[Replica]
-    num_context: int
-    prior: Tensor
+    replicas: list[Replica]  # the members
+    num_context: int  # size of a prediction's context, at most
+    prior: Tensor  # what outputs are without a look at inputs, see `summary.prior_of`
+    # what a calibration plot of the held-out rows is made of, see `summary.calibration_of`
     calibration: Tensor
 
     @property

@@ -33,23 +33,14 @@ HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be learned.
+    """What is to be learned."""
 
-    Attributes:
-        parts: what each replica learns from and is asked.
-        dim_y: number of outputs or classes.
-        one_table: whether tasks are rows of one table, or each a table of its own.
-        seed: decides everything that is random.
-        device: where to compute.
-        names: names of the outputs.
-    """
-
-    parts: Sequence[Part]
-    dim_y: int
-    one_table: bool
-    seed: int
-    device: torch.device
-    names: Sequence[str]
+    parts: Sequence[Part]  # what each replica learns from and is asked
+    dim_y: int  # number of outputs or classes
+    one_table: bool  # whether tasks are rows of one table, or each a table of its own
+    seed: int  # decides everything that is random
+    device: torch.device  # where to compute
+    names: Sequence[str]  # names of the outputs
 
     @property
     def likelihood(self) -> str:
@@ -58,23 +49,14 @@ class Problem:
 
 
 class Fit(NamedTuple):
-    """What a fit gives.
+    """What a fit gives."""
 
-    Attributes:
-        ensemble: the members.
-        summary: what held-out rows say of them.
-        recipe: how they were made.
-        best_steps: the step of each member's best validation, whose weights it has.
-        is_clear: whether held-out rows are predicted clearly better than by the mean predictor.
-        interrupted: by what the training was stopped before its end; empty if it was not.
-    """
-
-    ensemble: Ensemble
-    summary: Summary
-    recipe: Recipe
-    best_steps: list[int]
-    is_clear: bool
-    interrupted: str
+    ensemble: Ensemble  # the members
+    summary: Summary  # what held-out rows say of them
+    recipe: Recipe  # how they were made
+    best_steps: list[int]  # the step of each member's best validation, whose weights it has
+    is_clear: bool  # whether held-out rows are predicted clearly better than by the mean predictor
+    interrupted: str  # by what the training was stopped before its end; empty if it was not
 
 
 def fit_ensemble(

@@ -1,7 +1,5 @@
 """Folds: what each replica learns from and what it is asked: held-out rows or tables decide and judge."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,14 +52,11 @@ class Part:
 
 
 class HoldOut(NamedTuple):
-    """What decides which rows of a table are held out together; chance alone if both are None.
+    """What decides which rows of a table are held out together; chance alone if both are None."""
 
-    Attributes:
-        groups: a number for each row; rows of one group are held out together, as they will be new together.
-        time: a number for each row; what is held out is later than all that is learned from.
-    """
-
+    # a number for each row; rows of one group are held out together, as they will be new together
     groups: NDArray[np.intp] | None = None
+    # a number for each row; what is held out is later than all that is learned from
     time: NDArray[np.float64] | None = None
 
     @property

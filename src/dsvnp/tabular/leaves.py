@@ -4,8 +4,6 @@ The box with most rows is cut in two at the median of the column that has most t
 enough. Which box a row lies in depends on the row alone, so its answer does not depend on its company.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

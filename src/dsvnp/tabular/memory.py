@@ -4,8 +4,6 @@ The factors are measured (`benchmarks/large_tables.py`) and rounded up: a table 
 disk until its columns are numbers, and each replica has its rows as they are, scaled, and in single precision.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torch import Tensor

@@ -26,11 +26,8 @@ from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.summary import blind
 from dsvnp.tabular.views import Layout, fit_view
 
-LINEAR_VIEWS = {
-    "linear": 1.0,
-    "tight linear": 0.03,
-    "loose linear": 100.0,
-}  # and the C of logistic regression
+# regularisation C of the logistic regression of each linear view
+LINEAR_VIEWS = {"linear": 1.0, "tight linear": 0.03, "loose linear": 100.0}
 
 NEAR_ROWS = 512  # of the context of a box
 
@@ -52,17 +49,11 @@ class Member:
 
 @dataclass(frozen=True)
 class Problem:
-    """What members are asked about.
+    """What members are asked about."""
 
-    Attributes:
-        layout: what the encoded columns are.
-        num_classes: 0 for numbers.
-        device: where to compute.
-    """
-
-    layout: Layout
-    num_classes: int
-    device: torch.device
+    layout: Layout  # what the encoded columns are
+    num_classes: int  # 0 for numbers
+    device: torch.device  # where to compute
 
     def views(self) -> list[str]:
         """Views that are worth a try."""
@@ -202,30 +193,19 @@ def stretch_all(predictive: Predictive, factor: Tensor) -> Predictive:
 
 @dataclass(frozen=True)
 class Panel:
-    """Who predicts a table, and what is known of them.
+    """Who predicts a table, and what is known of them."""
 
-    Attributes:
-        members: for each output its members, as many for each.
-        stretch: what held-out rows say of the spread, [D_y]; [1] for classes.
-        most_rows: rows that a member reads at most.
-        leaves: number of boxes that a context with more rows is cut into; 1 has members read random rows of it.
-        num_context: rows that are worth keeping as context.
-        problem: what is asked.
-        inputs: scaling of all rows of the fit.
-        outputs: its linear part, to compare with.
-        prior: what outputs are without a look at inputs, see `summary.prior_of`.
-        calibration: what a calibration plot of the held-out rows is made of, see `summary.calibration_of`.
-    """
-
-    members: tuple[tuple[Member, ...], ...]
-    stretch: Tensor
-    most_rows: int
+    members: tuple[tuple[Member, ...], ...]  # for each output its members, as many for each
+    stretch: Tensor  # what held-out rows say of the spread, [D_y]; [1] for classes
+    most_rows: int  # rows that a member reads at most
+    # number of boxes that a context with more rows is cut into; 1 has members read random rows of it
     leaves: int
-    num_context: int
-    problem: Problem
-    inputs: InputScaling
-    outputs: Outputs
-    prior: Tensor
+    num_context: int  # rows that are worth keeping as context
+    problem: Problem  # what is asked
+    inputs: InputScaling  # scaling of all rows of the fit
+    outputs: Outputs  # its linear part, to compare with
+    prior: Tensor  # what outputs are without a look at inputs, see `summary.prior_of`
+    # what a calibration plot of the held-out rows is made of, see `summary.calibration_of`
     calibration: Tensor
 
     @property

@@ -1,7 +1,5 @@
 """Pictures of an estimator: `plot` chooses what suits the rows and leaves the drawing to `dsvnp.plotting`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -53,9 +51,8 @@ class Pictures:
         x, name = _places(X, found)
         known = None if y is None or self.kind == "classifier" else (x, _column(y, look.get("output", 0)))
         if kind == "functions":
-            drawn = found.sample(
-                n_functions, noise=False
-            )  # [rows, samples], or with an axis of outputs or classes
+            # [rows, samples], or with an axis of outputs or classes
+            drawn = found.sample(n_functions, noise=False)
             drawn = drawn if drawn.ndim == 2 else drawn[:, look.pop("output", 0)]
             ax = everyday.plot_functions(drawn, x, ax, known=known, **look)
         else:

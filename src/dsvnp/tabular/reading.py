@@ -4,8 +4,6 @@ Nothing is computed before what a user passes is checked. Arrays go through scik
 names, and their texts become categories.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any

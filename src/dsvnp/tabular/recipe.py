@@ -30,9 +30,8 @@ WITH_LAYERS = ("tnp", "dsvtnp")
 DEEP = (*WITH_LAYERS, "attnnp")
 WITHOUT_LATENTS = ("nn", "cnp", "tnp")
 POWER = 4  # of the scale of an input
-ROTARY = (
-    8.0  # highest frequency of attention that compares inputs by waves of their differences, in the same unit
-)
+# highest frequency of attention that compares inputs by waves of their differences, in the same unit
+ROTARY = 8.0
 WAVES = (0.5, 16.0)  # the slowest and the fastest wave of an input, in radians per unit of its spread
 
 
@@ -49,50 +48,28 @@ EFFORTS = {"fast": Effort(0.4, 3, 1), "balanced": Effort(1.0, 5, 2), "thorough":
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides how replicas are made and trained.
+    """Everything that decides how replicas are made and trained."""
 
-    Attributes:
-        model: name of the model.
-        width: width of every hidden layer and of the embedded inputs.
-        dim_lat: size of representations and latents.
-        num_points: rows of a task, at most.
-        batch_size: tasks of a batch, at most.
-        num_steps: steps, at most.
-        learning_rate: the largest; it falls to zero as a cosine.
-        weight_decay: of AdamW.
-        beta_local: weight of the local divergence.
-        validate_every: steps between validations, at most.
-        patience: validations without improvement after which a replica stops.
-        encoder_layers: hidden layers of the encoder.
-        decoder_layers: hidden layers of the decoder.
-        transformer_layers: layers of a transformer; None is the library's default transformer.
-        rotary: highest frequency of a transformer's rotary attention; 0 for none.
-        num_heads: heads of each attention.
-        num_waves: waves by which an input is embedded; 0 embeds it by a small smooth network.
-        smooth: whether the decoder has smooth units and starts near its linear part.
-        sigma_floor: smallest σ, in units of the outputs' spread.
-        evenness: 0 trains by the likelihood; above, rows that a network is sure of count less, see `EvenGaussian`.
-    """
-
-    model: str = "dsvnp"
-    width: int = 128
-    dim_lat: int = 32
-    num_points: int = 64
-    batch_size: int = 4
-    num_steps: int = 600
-    learning_rate: float = 1e-2
-    weight_decay: float = 0.1
-    beta_local: float = 1.0
-    validate_every: int = 50
-    patience: int = 0
-    encoder_layers: int = 1
-    decoder_layers: int = 1
-    transformer_layers: int | None = None
-    rotary: float = 0.0
-    num_heads: int = 1
-    num_waves: int = 0
-    smooth: bool = True
-    sigma_floor: float = 0.1
+    model: str = "dsvnp"  # name of the model
+    width: int = 128  # width of every hidden layer and of the embedded inputs
+    dim_lat: int = 32  # size of representations and latents
+    num_points: int = 64  # rows of a task, at most
+    batch_size: int = 4  # tasks of a batch, at most
+    num_steps: int = 600  # steps, at most
+    learning_rate: float = 1e-2  # the largest; it falls to zero as a cosine
+    weight_decay: float = 0.1  # of AdamW
+    beta_local: float = 1.0  # weight of the local divergence
+    validate_every: int = 50  # steps between validations, at most
+    patience: int = 0  # validations without improvement after which a replica stops
+    encoder_layers: int = 1  # hidden layers of the encoder
+    decoder_layers: int = 1  # hidden layers of the decoder
+    transformer_layers: int | None = None  # None is the library's default transformer
+    rotary: float = 0.0  # highest frequency of a transformer's rotary attention; 0 for none
+    num_heads: int = 1  # heads of each attention
+    num_waves: int = 0  # waves by which an input is embedded; 0 embeds it by a small smooth network
+    smooth: bool = True  # whether the decoder has smooth units and starts near its linear part
+    sigma_floor: float = 0.1  # smallest σ, in units of the outputs' spread
+    # 0 trains by the likelihood; above, rows that a network is sure of count less, see `EvenGaussian`
     evenness: float = 0.0
 
     def settings(self, device: torch.device) -> Settings:

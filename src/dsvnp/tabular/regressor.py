@@ -1,7 +1,5 @@
 """NPRegressor: regression with one or many outputs, in the user's units."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar

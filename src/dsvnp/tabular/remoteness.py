@@ -1,7 +1,5 @@
 """Remoteness: how far rows lie from those that are known, beyond what is usual among these."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

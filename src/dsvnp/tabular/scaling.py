@@ -23,15 +23,11 @@ LIMIT = 4.0  # scaled inputs lie within ± this: far away a network's ramps are 
 
 @dataclass(frozen=True)
 class InputScaling:
-    """x → z = (x − centre) / spread → squash(z), for each column.
+    """x → z = (x − centre) / spread → squash(z), for each column."""
 
-    Attributes:
-        centre: median of each column, [D].
-        spread: interquartile range as a normal's standard deviation; the standard deviation where the middle half of a
-            column does not vary (flags, counts that are mostly zero), and 1 where nothing does, [D].
-    """
-
-    centre: Tensor
+    centre: Tensor  # median of each column, [D]
+    # interquartile range as a normal's standard deviation; the standard deviation where the middle half of a column
+    # does not vary (flags, counts that are mostly zero), and 1 where nothing does, [D]
     spread: Tensor
 
     @classmethod
@@ -66,22 +62,15 @@ class OutputScaling:
 
     What the network says is corrected as rows that it has not seen suggest: its mean is damped and its σ becomes
     stretch · σ^power, where a power of 0 makes the noise the same everywhere.
-
-    Attributes:
-        weight: of the linear part, of `InputScaling.both`; for each output one half of it is zero, [2 D_x, D_y].
-        bias: of the linear part, [D_y].
-        scale: standard deviation of what it leaves over, [D_y].
-        damping: how much of a predicted residual is believed, 0 to 1, [D_y].
-        stretch: see above, [D_y].
-        power: see above, 0 to 1, [D_y].
     """
 
+    # of the linear part, of `InputScaling.both`; for each output one half of it is zero, [2 D_x, D_y]
     weight: Tensor
-    bias: Tensor
-    scale: Tensor
-    damping: Tensor
-    stretch: Tensor
-    power: Tensor
+    bias: Tensor  # of the linear part, [D_y]
+    scale: Tensor  # standard deviation of what it leaves over, [D_y]
+    damping: Tensor  # how much of a predicted residual is believed, 0 to 1, [D_y]
+    stretch: Tensor  # see above, [D_y]
+    power: Tensor  # see above, 0 to 1, [D_y]
 
     @classmethod
     def fit(cls, x: Tensor, y: Tensor, linear: bool = True) -> OutputScaling:
@@ -163,18 +152,15 @@ def best_ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 class ClassScaling:
     """Labels as they are; log-odds of the network and of a logistic regression, weighed as rows not seen suggest.
 
-        ln p(class) = ln p_network / temperature + trust · linear(x) + constant
-
-    Attributes:
-        temperature: above 1 for a network that is too sure of itself, [1].
-        weight: of the logistic regression on squashed inputs, [D_x, classes]; of no row without one.
-        bias: of the logistic regression, [classes].
-        trust: how much of the logistic regression is added, [1].
+    ln p(class) = ln p_network / temperature + trust · linear(x) + constant
     """
 
-    temperature: Tensor
+    temperature: Tensor  # above 1 for a network that is too sure of itself, [1]
+    # of the logistic regression on squashed inputs, [D_x, classes]; of no row without one
     weight: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    # of the logistic regression, [classes]
     bias: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    # how much of the logistic regression is added, [1]
     trust: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.float64))
 
     @classmethod

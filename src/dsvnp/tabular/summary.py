@@ -6,8 +6,6 @@ name of the output, since outputs may have different units. For classes: NLL (lo
 area under the ROC curve and calibration error, next to the shares of the classes and logistic regression.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from io import BytesIO

@@ -3,8 +3,6 @@
 Decimal commas, and days before months, show in the cells themselves. What could be read in two ways is left a text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -27,20 +25,14 @@ DATE = re.compile(r"(\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{4})([T ]\d\d?:\d\d.*
 
 @dataclass
 class Manner:
-    """How the cells of a file are written: known of the first part of its rows, it holds for all.
+    """How the cells of a file are written: known of the first part of its rows, it holds for all."""
 
-    Attributes:
-        may_have_commas: whether something else than a comma is between cells.
-        texts: columns that are texts whatever they look like; None has the cells decide, which are then whole columns.
-        has_commas: whether numbers have decimal commas.
-        has_points: whether they have decimal points.
-        orders: by column of dates, which of their numbers is the day.
-    """
-
-    may_have_commas: bool
+    may_have_commas: bool  # whether something else than a comma is between cells
+    # columns that are texts whatever they look like; None has the cells decide, which are then whole columns
     texts: Collection[str] | None
-    has_commas: bool = False
-    has_points: bool = False
+    has_commas: bool = False  # whether numbers have decimal commas
+    has_points: bool = False  # whether they have decimal points
+    # by column of dates, which of their numbers is the day
     orders: dict[str, str] = field(default_factory=dict)
 
 

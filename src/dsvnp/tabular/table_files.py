@@ -3,8 +3,6 @@
 Every complaint names the file, the column and the line: who wrote the table can correct it.
 """
 
-from __future__ import annotations
-
 import csv
 import sys
 import warnings

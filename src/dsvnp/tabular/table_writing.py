@@ -1,7 +1,5 @@
 """Writing tables part by part, as CSV or Parquet: a file is there whole, or not at all."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -27,17 +27,11 @@ View = Callable[[Tensor], Tensor]  # encoded rows [T, D] → shown columns [T, d
 
 @dataclass(frozen=True)
 class Layout:
-    """What the encoded columns are: numbers, then flags of categories, then flags of gaps.
+    """What the encoded columns are: numbers, then flags of categories, then flags of gaps."""
 
-    Attributes:
-        numbers: how many columns are numbers.
-        groups: for each category the number of its flags.
-        gaps: columns of numbers whose gaps have a flag, in the order of these.
-    """
-
-    numbers: int
-    groups: tuple[int, ...]
-    gaps: tuple[int, ...]
+    numbers: int  # how many columns are numbers
+    groups: tuple[int, ...]  # for each category the number of its flags
+    gaps: tuple[int, ...]  # columns of numbers whose gaps have a flag, in the order of these
 
     @classmethod
     def of(cls, encoding: Encoding | None, filling: Filling) -> Layout:

@@ -7,8 +7,6 @@ that a folder with that name is whole whenever the process dies; what is neverth
 another run, is refused by name.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import suppress

@@ -119,16 +119,21 @@ class Preparation:
     def _compile_regions(self, function: Step, lane: Lane) -> None:
         """Compile the repeated parts of the network by themselves; what is between them stays as it is."""
 
+        def plain() -> None:
+            for part in self.model.regions():
+                part._compiled_call_impl = None  # as before `compile`
+
         def attempt() -> None:
+            plain()
+            right = self._try(function, lane)
             for part in self.model.regions():
                 part.compile(dynamic=False)
             # Each shape of each lane is a version of the same few functions.
             with torch._dynamo.config.patch(recompile_limit=64):
-                self._try(function, lane)
+                _compare(self._try(function, lane), right)
 
         if not self._works(attempt):
-            for part in self.model.regions():
-                part._compiled_call_impl = None  # as before `compile`
+            plain()
 
     def _works(self, attempt: Callable[[], None]) -> bool:
         """Whether an attempt to compile succeeds; a line says why not. What memory lacks is for the caller.
@@ -190,11 +195,12 @@ class Preparation:
                 gc.enable()
         return graph.replay
 
-    def _try(self, function: Callable[..., None], lane: Lane) -> None:
-        """Take a step and undo it: state and generators are as before."""
+    def _try(self, function: Callable[..., None], lane: Lane) -> Tensors:
+        """Take a step, undo it, generators too, and return what it changed: the terms of the bound, and m."""
         before = self._snapshot()
         try:
             self._run(partial(function, trial=True) if self.cluster.splits_data else function, lane)
+            return {name: self.state[name] - before[0][name] for name in ("metrics", "m")}
         finally:
             self._restore(before)
 
@@ -210,6 +216,19 @@ class Preparation:
             self.state[name].copy_(value)
         for generator, numbers in zip(self.generators, generators, strict=True):
             generator.set_state(numbers)
+
+
+def _compare(found: Tensors, right: Tensors) -> None:
+    """Refuse a compiled step whose terms or gradient are not those of the plain one, rounding aside.
+
+    It has happened: a compiler that rounds scores in one pass and not in the other is wrong where scores are large.
+    """
+    for name, value in right.items():
+        error, size = (found[name] - value).norm(), value.norm()
+        if not error <= 0.2 * size + 5e-3:  # `not` takes NaN too
+            raise ArithmeticError(
+                f"compiled, a step changes {name} by {error:.3g} of {size:.3g} more than plain"
+            )
 
 
 def _fixed_kernels(wanted: bool) -> AbstractContextManager[object]:

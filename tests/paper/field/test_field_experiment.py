@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dsvnp.models import Transformer, make_model
 from dsvnp.objectives import Objective
-from dsvnp.paper.experiment import Measurement, Workplace
+from dsvnp.paper.experiment import Measurement, UnitResult, Workplace
 from dsvnp.paper.field.experiment import FieldExperiment
 from dsvnp.paper.field.recipe import FieldRecipe, LocalLatent
 from dsvnp.paper.field.unseen import PRIORS, TestSizes
@@ -99,6 +99,7 @@ def test_the_local_latent_is_a_setting_of_both_models_that_have_one():
     for model in ("dsvnp", "dsvtnp"):
         assert made.architecture(Label(model)).dim_local == 2
         assert made.settings(Label(model)).objective.beta_local == 0.5
+        assert made.settings(Label(model)).objective.anneal_steps == 25_000
     assert made.architecture(Label("np")).dim_local is None
     assert rebuild(FieldExperiment, as_json(made)) == made
     assert made.recipe.local != LocalLatent()
@@ -170,3 +171,16 @@ def test_the_other_floor_may_be_added_later_with_one_seed(tmp_path):
     seeds = {row["model"]: len(row["seeds"]) for row in rows}
     assert seeds == {"cnp": 2, "cnp-no-floor": 1}
     assert not any(math.isnan(row["mean"]) for row in rows if row["metric"] == "log-likelihood")
+
+
+def test_rows_whose_local_latent_was_trained_in_another_way_are_refused():
+    made = FieldExperiment()
+    other = make_experiment(FieldExperiment, "quick", **{"recipe.local.objective.kind": "iw"})
+    mine, theirs = (each._local(Label("dsvtnp")) for each in (made, other))
+    for label, recipe, said in (
+        ("dsvtnp", mine, None),
+        ("dsvtnp", theirs, "recipe.local"),
+        ("np", None, None),
+    ):
+        reason = made.refuses(UnitResult(Label(label), (0,), (), {"recipe": recipe}))
+        assert (reason is None) if said is None else said in reason

@@ -17,8 +17,6 @@ Its density is an integral over θ₂ and θ₃. A marker at distance l from a j
 Axes: N tasks, T points; places are [..., 2].
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@
 The parameters of a task are its curves at its own points, [N, T, dim_y], without noise.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 
@@ -160,15 +158,10 @@ class GaussianNoise(Problem):
 
 @dataclass(frozen=True)
 class VaryingNoise(GaussianNoise):
-    """A control: one curve with Gaussian noise that depends on x, σ(x) = noise + swing (1 + sin(2x + φ)).
+    """A control: one curve with Gaussian noise that depends on x, σ(x) = noise + swing (1 + sin(2x + φ))."""
 
-    Attributes:
-        noise: smallest standard deviation.
-        swing: half of what the largest one is above it.
-    """
-
-    noise: float = 0.02
-    swing: float = 0.15
+    noise: float = 0.02  # smallest standard deviation
+    swing: float = 0.15  # half of what the largest one is above it
 
     def std(self, x: Tensor, parameters: Tensors) -> Tensor:
         """Standard deviation of the noise, [N, T, 1]."""

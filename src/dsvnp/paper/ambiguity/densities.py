@@ -10,8 +10,6 @@ and is, with the regularised incomplete gamma function P, proportional to exp(s/
 Axes: `...` is any batch shape, D outputs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

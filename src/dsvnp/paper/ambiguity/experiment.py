@@ -4,8 +4,6 @@ Every problem knows its truth p(y | x, θ), the ceiling that rows named "truth" 
 Gaussians. Models are trained alike, σ floor 0.01, and measured by likelihoods with draws that suffice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial

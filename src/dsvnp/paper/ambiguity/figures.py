@@ -4,8 +4,6 @@ Samples are of the first seed; each row of panels is one problem, each column th
 pixels inside the SVG: thousands of dots as paths would be most of a file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@
 All of targets outside the context (P), the same for every model. References say what is known without training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -30,23 +28,15 @@ TESTS, TRIALS = 5_000_000, 6_000_000  # seeds of the tasks to test on, and of th
 
 @dataclass(frozen=True)
 class Measures:
-    """How much is measured.
+    """How much is measured."""
 
-    Attributes:
-        num_tests: tasks to test on.
-        num_points: points of each.
-        context: smallest and largest context.
-        tolerance: change of a likelihood, in nats, below which two doublings of the draws end an estimate.
-        max_draws: limit of the draws.
-        num_energy: draws and samples of the energy score.
-    """
-
-    num_tests: int = 512
-    num_points: int = NUM_POINTS
-    context: tuple[int, int] = CONTEXT
+    num_tests: int = 512  # tasks to test on
+    num_points: int = NUM_POINTS  # points of each
+    context: tuple[int, int] = CONTEXT  # smallest and largest context
+    # change of a likelihood, in nats, below which two doublings of the draws end an estimate
     tolerance: float = 0.01
-    max_draws: int = 16384
-    num_energy: int = 256
+    max_draws: int = 16384  # limit of the draws
+    num_energy: int = 256  # draws and samples of the energy score
 
     def tasks(self, problem: Problem, device: torch.device, unseen: bool = True) -> list[ProblemTask]:
         """Tasks to test on or, with `unseen` False, tasks of the training distribution to choose settings by."""

@@ -43,15 +43,10 @@ class ProblemTask(NamedTuple):
 
 
 class Problem(ABC):
-    """A distribution over tasks; see the module's docstring.
+    """A distribution over tasks; see the module's docstring."""
 
-    Attributes:
-        dim_x: number of inputs.
-        dim_y: number of outputs.
-    """
-
-    dim_x: int
-    dim_y: int
+    dim_x: int  # number of inputs
+    dim_y: int  # number of outputs
 
     @abstractmethod
     def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
@@ -162,10 +157,6 @@ class ProblemTasks(TaskSource):
         self.context = context
         self.refresh_every = refresh_every
         self.dtype = dtype
-
-    def static(self) -> Tensors:
-        """Nothing lasts."""
-        return {}
 
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw the tasks, some at a time."""

@@ -1,7 +1,5 @@
 """The problems of the experiment by name: where a local latent can help, and three controls where it cannot."""
 
-from __future__ import annotations
-
 from dsvnp.paper.ambiguity.arms import HiddenPose, InverseKinematics
 from dsvnp.paper.ambiguity.cartpole import KickedCartPole
 from dsvnp.paper.ambiguity.curves import Branches, Contamination, GaussianNoise, SharedNoise, VaryingNoise

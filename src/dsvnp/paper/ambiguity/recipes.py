@@ -8,8 +8,6 @@ A row of the experiment is a model or a variant of one: "dsvnp" has the recipe `
 `chosen.json`: for each row the settings that differ from its recipe here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field, replace

@@ -25,28 +25,18 @@ WIDEST = 0.5  # σ that is drawn white
 
 @dataclass(frozen=True)
 class CompletionSizes:
-    """How much is tested, and how pictures are drawn.
+    """How much is tested, and how pictures are drawn."""
 
-    Attributes:
-        num_tests: test images of each set.
-        contexts: sizes of the contexts, in pixels.
-        max_draws: limit of the draws of an estimate.
-        tolerance: change of an estimate that is none, in nats.
-        method: of the estimates, see `log_likelihood`; where draws from the prior do not suffice, "auto" takes as many
-            passes as there are hidden pixels.
-        chunk: number of pixels times draws that are decoded at once.
-        num_global: draws of z_G in pictures.
-        block: pixels that a model without latents samples at once in pictures.
-    """
-
-    num_tests: int = 500
-    contexts: tuple[int, ...] = (10, 50, 200)
-    max_draws: int = 4096
-    tolerance: float = 0.01
+    num_tests: int = 500  # test images of each set
+    contexts: tuple[int, ...] = (10, 50, 200)  # sizes of the contexts, in pixels
+    max_draws: int = 4096  # limit of the draws of an estimate
+    tolerance: float = 0.01  # change of an estimate that is none, in nats
+    # of the estimates, see `log_likelihood`; where draws from the prior do not suffice, "auto" takes as many passes as
+    # there are hidden pixels
     method: Method = "prior"
-    chunk: int = 2**19
-    num_global: int = 32
-    block: int = 32
+    chunk: int = 2**19  # number of pixels times draws that are decoded at once
+    num_global: int = 32  # draws of z_G in pictures
+    block: int = 32  # pixels that a model without latents samples at once in pictures
 
 
 def measure_completion(

@@ -4,14 +4,14 @@ Also: NLL against the size of the context, calibration, the divergences during t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
 
-from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.models import Architecture, NeuralProcess, Transformer, make_model
 from dsvnp.naming import lookup
 from dsvnp.paper.curves.data import UnseenCurves
 from dsvnp.paper.curves.figures import draw_by_context, draw_calibration, draw_functions
@@ -25,7 +25,7 @@ from dsvnp.paper.weights import WithWeights
 from dsvnp.sources.curves import Curves
 from dsvnp.training import Settings
 
-VARIANTS = {"paper": "", "wide": "wide"}  # by recipe
+VARIANTS = {"paper": "", "wide": "wide", "equivariant": "equivariant"}  # by recipe
 TABLES_2_AND_A1 = {  # CNP, NP, AttnNP, DSVNP
     "inter-J": (None, (-0.958, 2e-5), (-1.149, 8e-6), (-0.975, 2e-5)),
     "inter-P": ((-0.802, 1e-6), (-0.949, 2e-5), (-1.141, 6e-6), (-0.970, 2e-5)),
@@ -45,11 +45,12 @@ class CurveRecipe(Recipe):
     decoder: tuple[int, ...] = (128,)  # hidden sizes of the decoder
     num_steps: int = 800_000  # iterations
     num_points: int = 100  # points of a training function; the more, the less KL_G weighs against them
+    transformer: Transformer = field(default_factory=Transformer)  # sizes of TNP and DSVTNP
 
     def architecture(self) -> Architecture:
         """Sizes of the networks."""
-        sizes = {name: getattr(self, name) for name in ("encoder", "dim_lat", "latent_hidden", "decoder")}
-        return Architecture(1, 1, **sizes)
+        names = ("encoder", "dim_lat", "latent_hidden", "decoder", "transformer")
+        return Architecture(1, 1, **{name: getattr(self, name) for name in names})
 
 
 PAPER = CurveRecipe(5e-4, warmup=0.05, beta_local=1000.0)
@@ -66,12 +67,16 @@ WIDE = CurveRecipe(
     num_steps=200_000,
     num_points=200,
 )
+EQUIVARIANT = CurveRecipe(
+    5e-4, "cosine", warmup=0.05, num_steps=30_000, transformer=Transformer(equivariant=True)
+)
 SMALLER: dict[str, Any] = {
     "encoder": (128, 128),
     "dim_lat": 128,
     "latent_hidden": (128,),
     "decoder": (128, 128),
 }
+TINY = Transformer(16, 2, 2, 32, (16,), equivariant=True, relative=8)
 
 
 _unseen = lru_cache(maxsize=1)(UnseenCurves.draw)  # the same for all units of a run
@@ -90,10 +95,12 @@ class CurvesExperiment(WithWeights):
     }
     extendable: ClassVar[tuple[str, ...]] = (*WithWeights.extendable, "recipes")
 
-    # what to run: "paper", and "wide" with a larger network and a schedule to suit it (decision 5)
+    # what to run: "paper"; "wide" with a larger network and a schedule to suit it (decision 5); "equivariant" for
+    # TNP and DSVTNP that read differences of inputs
     recipes: tuple[str, ...] = ("paper", "wide")
     paper: CurveRecipe = PAPER  # the paper's recipe
     wide: CurveRecipe = WIDE  # the wider one
+    equivariant: CurveRecipe = EQUIVARIANT  # the translation-equivariant one
     batch_size: int = 16  # functions per step
     max_context: int = 50  # largest context in training and in interpolation
     extra_context: int = 200  # largest context in extrapolation
@@ -110,6 +117,7 @@ class CurvesExperiment(WithWeights):
             num_seeds=2,
             recipes=("paper",),
             paper=replace(PAPER, num_steps=20, num_points=20),
+            equivariant=replace(EQUIVARIANT, num_steps=20, num_points=20, transformer=TINY),
             max_context=10,
             extra_context=20,
             num_tests=20,
@@ -118,7 +126,11 @@ class CurvesExperiment(WithWeights):
         )
         wide = replace(WIDE, num_steps=5000, num_points=64, **SMALLER)
         sizes: dict[str, Any] = {"max_context": 32, "extra_context": 64, "num_tests": 200, "test_points": 128}
-        quick = cls(preset="quick", recipes=("wide",), wide=wide, **sizes)
+        small = Transformer(32, 3, 4, 64, (32, 32), equivariant=True, relative=16)
+        equivariant = replace(
+            EQUIVARIANT, learning_rate=1e-3, num_steps=3000, num_points=64, transformer=small
+        )
+        quick = cls(preset="quick", recipes=("wide",), wide=wide, equivariant=equivariant, **sizes)
         # 10 points of each of 2000 functions; far outside the interval no number of draws suffices.
         enough = replace(SUFFICE, max_draws=4096, every=40)
         paper = cls("paper", num_seeds=5, precision="tf32", likelihoods=enough)
@@ -139,7 +151,7 @@ class CurvesExperiment(WithWeights):
 
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train, then measure on the same unseen functions for all."""
-        nets = self._train(label, self.wide if label.variant == "wide" else self.paper, seeds, place)
+        nets = self._train(label, getattr(self, label.variant or "paper"), seeds, place)
         data = self.unseen(place.device)
         extras = curve_extras(nets, data, self.num_global, self.likelihoods)
         extras["training"] = training_log(label, seeds, place)

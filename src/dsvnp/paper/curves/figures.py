@@ -13,9 +13,9 @@ SHOWN = "interpolation, outside the context"
 
 
 def draw_functions(units: Sequence[UnitResult], out: Path) -> list[Path]:
-    """A figure for the paper's recipe and one for the wider: one column per model. Of the wider its first row too."""
+    """A figure for each recipe, one column per model. Of the wider its first row too."""
     paths = []
-    for variant in ("", "wide"):
+    for variant in ("", "wide", "equivariant"):
         models = {
             u.label.look: u.extras["panels"]
             for u in units

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-WINDOW = (
-    128 * 2**20
-)  # bytes of memory that an .xz file may ask for; the best compression there is takes 65 million
+# bytes of memory that an .xz file may ask for; the best compression there is takes 65 million
+WINDOW = 128 * 2**20
 
 
 def _unxz(data: bytes, most: int) -> bytes:

@@ -25,10 +25,11 @@ from dsvnp.paper.experiment import (
 from dsvnp.paper.field.figures import draw_course, draw_functions
 from dsvnp.paper.field.measures import measure_field, read_marks, validation
 from dsvnp.paper.field.panels import gp_panels, model_panels
-from dsvnp.paper.field.recipe import FieldRecipe, has_floor, sigma
+from dsvnp.paper.field.recipe import LOCAL, FieldRecipe, has_floor, sigma
 from dsvnp.paper.field.unseen import TRAINED, TestSizes, measure_ceiling
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
+from dsvnp.paper.settings import as_json
 from dsvnp.sources.gp import GPTasks
 from dsvnp.training import Settings
 from dsvnp.training.shared import matmul_precision
@@ -55,7 +56,14 @@ class FieldExperiment(Experiment):
         for (model, split), row in PUBLISHED.items()
         for dataset, value in zip(("rbf", "matern52"), row, strict=True)
     }
-    extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "floors", "mixtures", "chains")
+    extendable: ClassVar[tuple[str, ...]] = (
+        *Experiment.extendable,
+        "floors",
+        "mixtures",
+        "chains",
+        "ceilings",
+    )
+    recorded: ClassVar[tuple[str, ...]] = (*Experiment.recorded, "recipe.local", "tests.chunk")
 
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
     floors: tuple[str, ...] = ("own", "other")  # σ as the field has it for a model, and the other way
@@ -135,6 +143,15 @@ class FieldExperiment(Experiment):
             label.model, log_every=every, validate_every=every, precision=self.precision
         )
 
+    def _local(self, label: Label) -> dict[str, Any] | None:
+        """Settings that change rows of some models alone."""
+        return as_json(self.recipe.local) if label.model in LOCAL else None
+
+    def refuses(self, unit: UnitResult) -> str | None:
+        """A row whose local latent was trained in another way."""
+        same = unit.extras.get("recipe") == self._local(unit.label)
+        return None if same else "with another recipe.local"
+
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train on RBF, then measure on all kernels; or measure an exact GP."""
         if label in CEILINGS:
@@ -153,6 +170,7 @@ class FieldExperiment(Experiment):
             "training": training_log(label, seeds, place),
             "panels": panels,
             "num_parameters": sum(p.numel() for p in nets[0].parameters()),
+            "recipe": self._local(label),
         }
         return UnitResult(label, tuple(seeds), tuple(rows), extras)
 

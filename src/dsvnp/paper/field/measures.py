@@ -64,6 +64,8 @@ def _estimated(
     """Log-likelihoods and, of a model with latents, what they rest on: draws, whether they suffice, the ELBO."""
     per: Per = "point" if split == "marginal" else "task"
     limits: dict[str, Any] = {name: getattr(sizes, name) for name in ("max_draws", "tolerance", "chunk")}
+    if per == "task":
+        limits["max_draws"] = min(sizes.max_draws, sizes.joint_draws)
     method = sizes.method if per == "point" and is_random(nets[0]) else "auto"
     found = [log_likelihood(net, tasks, per, method=method, **limits) for net in nets]
     values = [each.values if per == "task" else task_means(each.values, tasks) for each in found]

@@ -34,6 +34,7 @@ class TestSizes:
         num_orders: random orders of the targets that autoregression visits.
         chain_draws: draws of the latents, where there are any, at each step of autoregression.
         max_draws: limit of the draws of an estimate.
+        joint_draws: the same for whole tasks.
         tolerance: change of an estimate that is none, in nats.
         num_nodes: nodes of the grid for each hyper-parameter that is integrated over.
         num_points: slots of a task.
@@ -50,6 +51,7 @@ class TestSizes:
     num_orders: int = 8
     chain_draws: int = 32
     max_draws: int = 16384
+    joint_draws: int = 2048
     tolerance: float = 0.01
     num_nodes: int = 24
     num_points: int = 50
@@ -63,6 +65,7 @@ class TestSizes:
             "joint_batches",
             "num_orders",
             "chain_draws",
+            "joint_draws",
             "num_nodes",
         ):
             if getattr(self, name) < 1:

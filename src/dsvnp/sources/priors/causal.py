@@ -8,8 +8,6 @@ The inputs and the output of a table are random nodes, so an input can be a caus
 share a cause with it that the table does not show.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

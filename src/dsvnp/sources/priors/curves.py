@@ -9,8 +9,6 @@ What a task holds
     y  [B, T, 1]  numbers standardised by the context.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

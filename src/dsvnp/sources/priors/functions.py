@@ -12,8 +12,6 @@ depends on x needs a second one.
     cells              one value per nearest centre, with hard or soft borders
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

@@ -10,8 +10,6 @@ random effect of that code.
     categorical                                                           Φ(h) cut, the codes in random order
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -16,8 +16,6 @@ What a task holds
     y  [B, T, 1]    numbers standardised by the context.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -39,25 +37,15 @@ HALF_WIDTH = 2.0  # of the cube as a network reads it, whose finest waves are 1 
 
 @dataclass(frozen=True)
 class LandscapeSettings:
-    """Settings of synthetic functions of the unit cube.
+    """Settings of synthetic functions of the unit cube."""
 
-    Attributes:
-        batch_size: functions of a batch.
-        num_points: points of a function, context and targets together.
-        min_context: smallest context.
-        max_context: largest context.
-        max_inputs: largest number of inputs, and the D of the module's docstring.
-        refresh_every: steps that one pool serves.
-        dtype: floating-point type of the tasks.
-    """
-
-    batch_size: int = 64
-    num_points: int = 96
-    min_context: int = 2
-    max_context: int = 64
-    max_inputs: int = 10
-    refresh_every: int = 64
-    dtype: torch.dtype = torch.float32
+    batch_size: int = 64  # functions of a batch
+    num_points: int = 96  # points of a function, context and targets together
+    min_context: int = 2  # smallest context
+    max_context: int = 64  # largest context
+    max_inputs: int = 10  # largest number of inputs, and the D of the module's docstring
+    refresh_every: int = 64  # steps that one pool serves
+    dtype: torch.dtype = torch.float32  # floating-point type of the tasks
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_context <= self.max_context < self.num_points:
@@ -82,10 +70,6 @@ class LandscapePrior(TaskSource):
     def __init__(self, settings: LandscapeSettings | None = None) -> None:
         self.settings = LandscapeSettings() if settings is None else settings
         self.refresh_every = self.settings.refresh_every
-
-    def static(self) -> Tensors:
-        """Nothing lasts."""
-        return {}
 
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """Draw functions: x, y, which inputs are used, and sizes of contexts."""

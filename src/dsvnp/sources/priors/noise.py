@@ -1,7 +1,5 @@
 """Noise of all kinds: normal, Student's t, skewed; of constant size, or of a size that depends on x; outliers."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@
 generator state gives the same pool, which is what lets a stopped run continue to the bit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise

@@ -9,8 +9,6 @@ standard deviation after values beyond three standard deviations have been pulle
 `clip` grows like a logarithm: monotone, so no order is lost, and no outlier can blow up a network.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

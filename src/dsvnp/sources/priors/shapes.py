@@ -2,8 +2,6 @@
 growth, peaks. Each is a function of u [n, T] in about [−1, 1], a coordinate or a random direction, to [n, T].
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -18,8 +18,6 @@ a frequency comes from quantiles of its law at evenly spaced levels with a rando
 a quasi-random sequence: with a few hundred features (1/m) Σ cos is then close to k.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,27 +42,16 @@ STRIDES = ((math.sqrt(5) - 1) / 2, math.sqrt(2) - 1, math.sqrt(3) - 1)
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels of n tasks, each a sum of up to C products of two factors; leading axes [n, C].
+    """Kernels of n tasks, each a sum of up to C products of two factors; leading axes [n, C]."""
 
-    Attributes:
-        number: number of kernels in each sum, [n, 1].
-        envelope: first factor, NONE, RBF, MATERN or RATIONAL.
-        freedom: ν of the first factor, 1, 3 or 5.
-        inverse: 1/ℓ per dimension, zero for an input that is not used, [n, C, 3].
-        second: second factor, 0 for none, PERIODIC or COSINE.
-        base: 2π/p times a direction, the second factor's frequency, [n, C, 3].
-        smoothness: ℓ of the periodic kernel exp(−2 sin²(πd/p)/ℓ²).
-        amplitude: standard deviation of each kernel.
-    """
-
-    number: Tensor
-    envelope: Tensor
-    freedom: Tensor
-    inverse: Tensor
-    second: Tensor
-    base: Tensor
-    smoothness: Tensor
-    amplitude: Tensor
+    number: Tensor  # number of kernels in each sum, [n, 1]
+    envelope: Tensor  # first factor, NONE, RBF, MATERN or RATIONAL
+    freedom: Tensor  # ν of the first factor, 1, 3 or 5
+    inverse: Tensor  # 1/ℓ per dimension, zero for an input that is not used, [n, C, 3]
+    second: Tensor  # second factor, 0 for none, PERIODIC or COSINE
+    base: Tensor  # 2π/p times a direction, the second factor's frequency, [n, C, 3]
+    smoothness: Tensor  # ℓ of the periodic kernel exp(−2 sin²(πd/p)/ℓ²)
+    amplitude: Tensor  # standard deviation of each kernel
 
 
 def draw_kernels(random: Random, used: Tensor) -> Kernels:
@@ -103,9 +90,8 @@ def draw_frequencies(random: Random, kernels: Kernels, features: int = FEATURES)
     part = place % kernels.number  # which kernel of the sum a feature belongs to, [n, m]
     turn = place // kernels.number
     members = (part.unsqueeze(-1) == torch.arange(COMPONENTS, device=random.device)).sum(1)  # [n, C]
-    level = (turn + random.uniform(tasks, 1)) / members.gather(
-        1, part
-    )  # evenly spaced, one feature in each step
+    # evenly spaced, one feature in each step
+    level = (turn + random.uniform(tasks, 1)) / members.gather(1, part)
     strides = torch.tensor(STRIDES, dtype=torch.float64, device=random.device)
     shift = random.uniform(tasks, 1, len(STRIDES))
     cube = ((turn.unsqueeze(-1) * strides + shift) % 1.0).float()  # float64 before: multiples must not round
@@ -160,9 +146,8 @@ def _harmonics(kernels: Kernels, part: Tensor, uniform: Tensor) -> Tensor:
     A periodic kernel's Fourier coefficients are those of one sampled period.
     """
     phase = torch.arange(2 * HARMONICS - 2, device=part.device) / (2 * HARMONICS - 2)
-    period = torch.exp(
-        -2 * torch.sin(math.pi * phase).square() / kernels.smoothness.unsqueeze(-1).square()
-    )  # [n, C, 64]
+    # [n, C, 64]
+    period = torch.exp(-2 * torch.sin(math.pi * phase).square() / kernels.smoothness.unsqueeze(-1).square())
     weight = torch.fft.rfft(period).real.clamp(min=0)
     weight[..., 1:-1] *= 2  # both signs
     edges = (weight / weight.sum(-1, keepdim=True)).cumsum(-1)

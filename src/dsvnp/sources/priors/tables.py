@@ -12,8 +12,6 @@ What a task holds
                     Without classes y is [B, T, 1].
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

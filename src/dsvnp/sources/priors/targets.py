@@ -1,7 +1,5 @@
 """Outputs of synthetic tables: numbers and classes, made of standardised functions and noise."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,0 +1,178 @@
+"""Every format that is read from disk: a small good file of each, and what reads it."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.io
+import torch
+
+from dsvnp import NPRegressor
+from dsvnp.models import Architecture, make_model
+from dsvnp.paper.datasets import readers as published
+from dsvnp.paper.records import RESULTS, UNITS, read_record
+from dsvnp.paper.runner import run
+from dsvnp.pretrained.loading import Card, load_pretrained, save_pretrained
+from dsvnp.tabular import saving
+from dsvnp.tabular.base import BaseNP
+from dsvnp.tabular.table_files import check_texts, read_table
+from dsvnp.training import checkpoint as checkpoints
+from tests.faults.counting import Counting, place
+
+Reader = Callable[[Path], Any]
+
+
+class Format(NamedTuple):
+    """A good file, and what reads it."""
+
+    name: str
+    content: bytes
+    read: Reader
+
+
+def formats(folder: Path) -> list[Format]:
+    """Each format with a small good file; Parquet where polars is installed."""
+    return [
+        *_tables(),
+        *_published(),
+        *_records(folder / "run"),
+        *_model_files(folder),
+        *_network_files(folder),
+        *_checkpoint_files(folder),
+    ]
+
+
+def _table(path: Path) -> None:
+    check_texts(path, read_table(path))
+    read_table(path, {"t"})
+
+
+def _tables() -> list[Format]:
+    """Tables of a user."""
+    csv = "a;t;day;n\n" + "".join(f"{i},5;{'xy'[i % 2]};{i + 1}.2.2024;{i}\n" for i in range(12))
+    out = [
+        Format("t.csv", csv.encode(), _table),
+        Format("comma.csv", csv.replace(",", ".").replace(";", ",").encode(), _table),
+    ]
+    try:
+        import polars
+    except ImportError:
+        return out
+    parquet = io.BytesIO()
+    polars.DataFrame({"a": np.arange(20.0), "t": ["x", None] * 10}).write_parquet(parquet)
+    return [*out, Format("t.parquet", parquet.getvalue(), _table)]
+
+
+def _of_bytes(function: Callable[[bytes], Any]) -> Reader:
+    return lambda path: function(path.read_bytes())
+
+
+def _of_text(function: Callable[[str], Any]) -> Reader:
+    return lambda path: function(path.read_bytes().decode("utf-8", "replace"))
+
+
+def _published() -> list[Format]:
+    """Files of published data sets."""
+    arff = b"@relation r\n@attribute 'a b' numeric\n@attribute c {0,1}\n@data\n1.5,0\n?,1\n% x\n2,1\n"
+    images = np.arange(2 * 32 * 32 * 3, dtype=np.uint8).reshape(32, 32, 3, 2)
+    mat, *npy = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    scipy.io.savemat(mat, {"X": images, "y": np.array([[1], [10]], dtype=np.uint8)}, do_compression=True)
+    for file, array in zip(npy, (images.transpose(3, 0, 1, 2), np.array([1, 2])), strict=True):
+        np.save(file, array)
+    pictures, labels = (file.getvalue() for file in npy)
+    idx = b"\0\0\x08\x02" + struct.pack(">2I", 4, 5) + bytes(range(20))
+    return [
+        Format("t.arff", arff, _of_text(published.read_arff)),
+        Format("matrix.csv", b"a,b\n1,2\n3,4.5\n", _of_text(published.read_csv_matrix)),
+        Format("t.mat", mat.getvalue(), _of_bytes(published.read_svhn_mat)),
+        Format("t.npy", pictures, _of_bytes(lambda data: published.read_svhn_npy(data, labels))),
+        Format("t.idx", idx, _of_bytes(published.read_idx)),
+        Format("t.bin", (b"\x03" + bytes(3072)) * 2, _of_bytes(published.read_cifar10_batch)),
+    ]
+
+
+def _records(folder: Path) -> list[Format]:
+    """What an experiment leaves."""
+    run(Counting(), place(folder))
+    forms = {"results.json": RESULTS, "units.json": UNITS}
+    return [
+        Format(name, (folder / name).read_bytes(), partial(read_record, form=form))
+        for name, form in forms.items()
+    ]
+
+
+def _model_files(folder: Path) -> list[Format]:
+    """The files of a saved estimator, each also with a checksum that fits: the checks behind it are reached."""
+    x = np.linspace(0, 1, 20)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = NPRegressor("cnp", n_replicas=1, max_steps=1, width=4, random_state=0, device="cpu")
+        whole = fitted.fit(x, x[:, 0]).save(folder / "model")
+    good = {name: (whole / name).read_bytes() for name in (saving.RECORD, saving.TENSORS)}
+
+    def read(name: str, path: Path) -> None:
+        for other, data in good.items():
+            (path.parent / other).write_bytes(path.read_bytes() if other == name else data)
+        BaseNP.load(path.parent, device="cpu")
+
+    def read_signed(name: str, path: Path) -> None:
+        changed = {**good, name: path.read_bytes()}
+        record = json.loads(changed[saving.RECORD])
+        record["sha256"] = {saving.TENSORS: saving.files.digest(changed[saving.TENSORS])}
+        record["sha256"][saving.RECORD] = saving.files.digest_of_record(record)
+        (path.parent / saving.RECORD).write_text(json.dumps(record))
+        (path.parent / saving.TENSORS).write_bytes(changed[saving.TENSORS])
+        found = BaseNP.load(path.parent, device="cpu")
+        found.predict(x[:2])
+
+    out = []
+    for name, data in good.items():
+        out.append(Format(f"{name}.plain", data, lambda path, name=name: read(name, path)))
+        out.append(Format(f"{name}.signed", data, lambda path, name=name: read_signed(name, path)))
+    return out
+
+
+def _network_files(folder: Path) -> list[Format]:
+    """Weights of a network and their card, the weights also with a card that has their checksum."""
+    arch = Architecture(1, 1, encoder=(4,), dim_lat=4, decoder=(4,))
+    save_pretrained(make_model("np", arch), Card("x"), folder / "network")
+    good = {name: (folder / "network" / name).read_bytes() for name in ("x.json", "x.safetensors")}
+
+    def read(name: str, sign: bool, path: Path) -> None:
+        for other, data in good.items():
+            (path.parent / other).write_bytes(path.read_bytes() if other == name else data)
+        if sign:
+            card = json.loads(good["x.json"]) | {"sha256": saving.files.digest(path)}
+            (path.parent / "x.json").write_text(json.dumps(card))
+        load_pretrained("x", path.parent)
+
+    return [
+        Format(f"network.{name}{'.signed' * sign}", good[name], partial(read, name, sign))
+        for name, sign in (("x.json", False), ("x.safetensors", False), ("x.safetensors", True))
+    ]
+
+
+def _checkpoint_files(folder: Path) -> list[Format]:
+    """The files of a checkpoint."""
+    content = checkpoints.Checkpoint({"a": torch.arange(6.0)}, {"name": "x"}, 3, ["00"], {"torch": "2"})
+    path = checkpoints.save(folder / "checkpoints", content, keep=1)
+    good = {name: (path / name).read_bytes() for name in (checkpoints.RUN, checkpoints.STATE)}
+
+    def read(name: str, file: Path) -> None:
+        step = file.parent / "step-000000003"
+        step.mkdir(exist_ok=True)
+        for other, data in good.items():
+            (step / other).write_bytes(file.read_bytes() if other == name else data)
+        checkpoints.load(step)
+
+    return [
+        Format(f"{name}.step", data, lambda file, name=name: read(name, file)) for name, data in good.items()
+    ]
