@@ -357,6 +357,13 @@ def test_the_same_global_seed_gives_the_same_numbers(model, kind, task):
     assert torch.equal(first[1].log_likelihood, other[1].log_likelihood) != is_random(model)
 
 
+def test_a_summary_that_has_read_the_targets_gives_the_same_answers(model, task):
+    noise = model.draw_noise(task, K, S, shared=True)
+    summary = model.summarise(task, noise)
+    read = model.read(summary, task.x_target)
+    assert torch.equal(model.decode(read, task.x_target, noise), model.decode(summary, task.x_target, noise))
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 12, 18])
 def test_decoding_in_chunks_changes_nothing(model, task, chunk):
     noise = fixed_noise(model, task)

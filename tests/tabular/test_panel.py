@@ -15,9 +15,9 @@ from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
 from dsvnp.tabular.asking import read
 from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_by, split_rows
+from dsvnp.tabular.consulting import PanelProblem
 from dsvnp.tabular.folds import HoldOut
 from dsvnp.tabular.leaves import Leaves
-from dsvnp.tabular.panel import Problem
 from dsvnp.tabular.views import Layout, fit_view, relevance
 
 CPU = torch.device("cpu")
@@ -109,8 +109,8 @@ def test_the_network_is_shown_gaps_and_codes():
     np.testing.assert_array_equal(
         filled, [[1, 0, 0], [3, 1, 1], [3, 2, 0], [4, 0, 0]]
     )  # the median, and a flag
-    assert "filled" in Problem(layout, 0, CPU).views()
-    assert "filled" not in Problem(Layout(1, (), ()), 0, CPU).views()
+    assert "filled" in PanelProblem(layout, 0, CPU).views()
+    assert "filled" not in PanelProblem(Layout(1, (), ()), 0, CPU).views()
     with pytest.warns(UserWarning, match="was not there in training"):
         strange = est._read_inputs(pd.DataFrame({"a": [2.0], "town": ["q"]}), reset=False)
     np.testing.assert_array_equal(layout.shown(strange), [[2, np.nan]])

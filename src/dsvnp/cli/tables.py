@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsvnp.cli import table_messages as messages
 from dsvnp.cli.options import Device, LogDir
-from dsvnp.cli.table_messages import (
-    check_out,
-    check_plot,
-    print_table,
-    say,
-    say_dropped,
-    say_left_out,
-    say_understood,
-    show,
-    spare_the_table,
-    spoken_warnings,
-)
 from dsvnp.files import write_atomically
 from dsvnp.naming import lookup, shown
 
@@ -96,9 +85,9 @@ def fit(
     lookup(model, {AUTO: None, **MODELS}, "model")
     lookup(effort, EFFORTS, "effort")
     lookup(task, kinds, "task")
-    check_out(out)
+    messages.check_out(out)
     check_file(table)
-    with spoken_warnings(), tensorboard(log_dir):
+    with messages.spoken_warnings(), tensorboard(log_dir):
         rows, problems = table_rows.read_noted(table)
         targets = table_rows.column_names(target, rows, table)
         groups = table_rows.column_names(group, rows, table) if group else []
@@ -110,9 +99,9 @@ def fit(
         table_rows.check_kept(len(x), table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
         # Printed before the training: who meant something else need not wait for it.
-        say_understood(x, y, targets, kind is NPClassifier)
-        say_dropped(keep, drop_missing)
-        say_left_out(y, targets, task == "auto" and kind is NPRegressor and len(targets) == 1)
+        messages.say_understood(x, y, targets, kind is NPClassifier)
+        messages.say_dropped(keep, drop_missing)
+        messages.say_left_out(y, targets, task == "auto" and kind is NPRegressor and len(targets) == 1)
         how: dict[str, Any] = {"refine": refine, "effort": effort, "n_replicas": replicas, "max_steps": steps}
         how |= {"missing": "refuse" if strict else "impute", "random_state": seed}
         estimator = kind(model, **how, device=device, verbose=True)
@@ -145,15 +134,15 @@ def predict(
     from dsvnp.tabular.table_writing import check_suffix
 
     check_suffix(out)
-    spare_the_table(out, table, "--out")
+    messages.spare_the_table(out, table, "--out")
     estimator = BaseNP.load(model, device)
-    with spoken_warnings():
+    with messages.spoken_warnings():
         known = None if context is None else read_known(estimator, context)
         asked = Asked(table, known, group, keep, coverage, drop_missing, strict)
         there = _write_answers(estimator, asked, out)
     if str(out) != STANDARD:
-        say_dropped(there, drop_missing)
-        say(f"{there.sum()} predictions are in ", out, ".")
+        messages.say_dropped(there, drop_missing)
+        messages.say(f"{there.sum()} predictions are in ", out, ".")
 
 
 def _write_answers(estimator: BaseNP, asked: Asked, out: Path) -> Array:
@@ -196,9 +185,9 @@ def evaluate(
     from dsvnp.tabular.summary import calibration_plot
 
     if plot is not None:
-        check_plot(plot, table)
+        messages.check_plot(plot, table)
     estimator = BaseNP.load(model, device)
-    with spoken_warnings():
+    with messages.spoken_warnings():
         rows, problems = table_rows.read_noted(table, texts_for(estimator))
         targets = list(estimator.target_names_)
         inputs = table_rows.inputs_of(estimator, rows, table, problems, targets)
@@ -213,15 +202,15 @@ def evaluate(
         given = None if context is None else table_rows.read_known(estimator, context)
         parts = table_rows.contexts(estimator, rows.rows(keep), given, group, table)
         found = estimator.evaluate_tasks((inputs.rows(some), outputs[some], pair) for some, pair in parts)
-    say_dropped(keep, drop_missing)
+    messages.say_dropped(keep, drop_missing)
     typer.echo(shown(left_out(outputs, targets)))
-    show(found.summary, f"{known} rows of {table.name}", targets)
+    messages.show(found.summary, f"{known} rows of {table.name}", targets)
     if found.classes is not None:
-        print_table(found.classes, "Each class against all others")
+        messages.print_table(found.classes, "Each class against all others")
     if plot is not None:
         plot.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(plot, calibration_plot(found.calibration, table.name))
-        say("A calibration plot is in ", plot, ".")
+        messages.say("A calibration plot is in ", plot, ".")
 
 
 def _check_held_out(group: str | None, one_table: bool, time: str | None, weight: str | None) -> None:
@@ -271,8 +260,8 @@ def _save_and_show(estimator: BaseNP, out: Path, title: str) -> None:
     estimator.save(out)  # before anything else that could fail
     plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
     write_atomically(out / PLOT, plot)
-    show(estimator.validation_, title, targets)
-    say("The model is in ", out, f", with a calibration plot. {estimator.how_it_predicts}.")
+    messages.show(estimator.validation_, title, targets)
+    messages.say("The model is in ", out, f", with a calibration plot. {estimator.how_it_predicts}.")
 
 
 def register(app: typer.Typer) -> None:

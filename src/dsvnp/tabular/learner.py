@@ -15,19 +15,19 @@ from dsvnp.models import MODELS
 from dsvnp.naming import lookup
 from dsvnp.sources.table import Pair, known_rows
 from dsvnp.tabular.choosing import Chosen, choose_panel, outside
+from dsvnp.tabular.consulting import PanelProblem
 from dsvnp.tabular.ensemble import Ensemble
 from dsvnp.tabular.fitting import Problem, fit_ensemble
 from dsvnp.tabular.folds import HoldOut, Part, parts_of_table, parts_of_tables
 from dsvnp.tabular.panel import Panel
-from dsvnp.tabular.panel import Problem as Question
 from dsvnp.tabular.reading import RowReader, check_known, hold_out_by, pairs_of, useful
-from dsvnp.tabular.recipe import AUTO, EFFORTS, Recipe, recipe_for_table, recipes_for_tasks
+from dsvnp.tabular.recipe import AUTO, EFFORTS, FitRecipe, recipe_for_table, recipes_for_tasks
 from dsvnp.tabular.summary import Summary
 from dsvnp.tabular.views import Layout
 from dsvnp.tabular.weights import Weights, rows_that_count
 from dsvnp.training import Reporter
 
-FEW_ROWS = 10  # of which a fit says that they are few
+FEW_ROWS = 10  # below which a fit warns
 OF_TRAINING = ("n_replicas", "max_steps", "learning_rate", "width")
 OUTPUTS = {"same": True, "array": False}
 
@@ -39,7 +39,7 @@ class Learner(RowReader, ABC):
     target_names_: tuple[str, ...]
     context_: Pair
     ensemble_: Ensemble | Panel
-    recipe_: Recipe | None
+    recipe_: FitRecipe | None
     best_steps_: list[int]
     validation_: Summary
     noise_seed_: int
@@ -108,7 +108,7 @@ class Learner(RowReader, ABC):
             )
         if len(x) < FEW_ROWS:
             warnings.warn(
-                f"{len(x)} rows are few to learn from; what is said of rows held out, and intervals, mean little",
+                f"{len(x)} rows are few to learn from; measures of held-out rows, and intervals, mean little",
                 UserWarning,
                 stacklevel=2,
             )
@@ -186,7 +186,7 @@ class Learner(RowReader, ABC):
                 stacklevel=3,
             )
         classes = 0 if y.is_floating_point() else self._dim_y
-        question = Question(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
+        question = PanelProblem(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
         if said := outside(question):
             warnings.warn(said, UserWarning, stacklevel=3)
         return choose_panel(
@@ -207,7 +207,7 @@ class Learner(RowReader, ABC):
         if not clear:
             warnings.warn(self._doubt(one_table=True), UserWarning, stacklevel=3)
 
-    def _train(self, parts: Sequence[Part], recipes: Sequence[Recipe], seed: int) -> None:
+    def _train(self, parts: Sequence[Part], recipes: Sequence[FitRecipe], seed: int) -> None:
         """Train the replicas and keep them."""
         check_known([part.tables for part in parts], self.target_names_)
         one_table = len(parts[0].tables) == 1
@@ -223,12 +223,12 @@ class Learner(RowReader, ABC):
             warnings.warn(self._doubt(one_table), UserWarning, stacklevel=3)
 
     def _doubt(self, one_table: bool) -> str:
-        """What to say of a fit that predicts what it has not seen no better than anybody could."""
+        """The warning of a fit that predicts held-out rows no better than the mean predictor."""
         ours, theirs = (self.validation_[name]["nll"] for name in ("neural process", "mean predictor"))
         rows, more = ("rows", "rows or other columns") if one_table else ("tables", "tables")
         guess = "the shares of the classes" if self.kind == "classifier" else "the mean of y"
         return (
             f"{rows} that were held out are not predicted clearly better than by {guess} (NLL {ours:.3g} against "
-            f"{theirs:.3g}): X may say little about y, or training was too short; try more effort ('thorough'), "
-            f"another model, or more {more}"
+            f"{theirs:.3g}): X may hold little information on y, or training was too short; try more effort "
+            f"('thorough'), another model, or more {more}"
         )

@@ -1,4 +1,4 @@
-"""Summary: how good predictions of known rows are, next to what anybody could have said.
+"""Summary: how good predictions of known rows are, next to simple predictions.
 
 For a regression: NLL and CRPS per output, squared error and coverage in the user's units, next to a mean predictor and
 the ensemble's own linear part (ridge); the root of the squared error for each output alone, `rmse`, or `rmse_` and the

@@ -91,7 +91,7 @@ def _components(x: Tensor) -> View:
 
 
 def relevance(x: Tensor, y: Tensor) -> Tensor:
-    """How much columns [N, D] with gaps have to do with y [N]: the largest of two squared correlations, [D]."""
+    """Relevance of columns [N, D] with gaps for y [N]: the largest of two squared correlations, [D]."""
     mean = x.nanmean(0)
     z = (x - mean).nan_to_num(0.0)
     if y.is_floating_point():
