@@ -117,6 +117,7 @@ def measure(family: str, seed: int, new: int = NEW, **settings: Any) -> Row:
     fitted = NPRegressor(random_state=seed, device="cpu", **settings)
     fitted.fit_tasks(tables(family, LEARNED, 1000 + seed))
     row: Row = {"family": family, "seed": seed, "cpu_seconds": round(time.process_time() - start, 1)}
+    assert fitted.recipe_ is not None  # tables of tasks are trained on
     row |= {"model": fitted.recipe_.model, "best_steps": fitted.best_steps_}
     asked = tables(family, new, 2000 + seed, rows=max(KNOWN) + ASKED)
     for known in KNOWN:
