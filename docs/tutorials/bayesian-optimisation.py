@@ -154,5 +154,5 @@ ax.legend(frameon=False)
 # The neural process has learned that there is one peak, and how wide peaks are. It needs one or two trials where the
 # Gaussian process needs five; after seven trials the Gaussian process has caught up, as this small network stays a
 # little unsure of the exact top. For functions of another kind what it has learned would mislead: where no related
-# functions are known, use a pretrained network or a Gaussian process. [A benchmark](../bayesian-optimisation.md#benchmark)
-# compares them.
+# functions are known, use a pretrained network or a Gaussian process.
+# [A benchmark](../bayesian-optimisation.md#benchmark) compares them.

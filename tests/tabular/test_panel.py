@@ -15,7 +15,7 @@ from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
 from dsvnp.tabular.asking import read
 from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_by, split_rows
-from dsvnp.tabular.consulting import PanelProblem
+from dsvnp.tabular.consulting import Member, PanelProblem, asked_together, consult
 from dsvnp.tabular.folds import HoldOut
 from dsvnp.tabular.leaves import Leaves
 from dsvnp.tabular.views import Layout, fit_view, relevance
@@ -227,3 +227,20 @@ def test_a_fit_judges_itself_by_new_groups_where_a_user_names_them():
         for named in (None, groups)
     )
     assert by_chance["rmse"] < 1 < by_group["rmse"]  # what a new group has, no other tells
+
+
+def test_members_that_read_together_say_what_each_says_alone():
+    X, Y = (torch.from_numpy(part) for part in table(40, 1))
+    X = torch.cat(
+        [X, (X[:, :1] > 0).double(), (X[:, :1] <= 0).double()], 1
+    )  # a category, of which one column is shown
+    problem = PanelProblem(Layout(3, (2,), ()), 0, CPU)
+    members = [Member(*each) for each in (("columns", 1), ("residuals", 0), ("components", 2), ("linear", 0))]
+    groups = asked_together([*members, members[0]])
+    assert groups == [members[:3], members[3:]]
+    told = [(X[:32], Y[:32, 0])] * 3
+    together = consult(members[:3], told, problem)([X[32:]] * 3)
+    for index, member in enumerate(members[:3]):
+        alone = consult([member], told[:1], problem)([X[32:]])
+        for found, expected in zip(together.arrays(), alone.arrays(), strict=True):
+            torch.testing.assert_close(found[index : index + 1], expected, rtol=1e-4, atol=1e-3)
