@@ -73,3 +73,15 @@ def test_rows_of_other_models_stay_when_some_are_timed_again(tmp_path):
     ]
     (tmp_path / "rows.json").write_text(json.dumps({"rows": rows}))
     assert speed.others(tmp_path / "rows.json", ["tnp"]) == rows[1:]
+
+
+def test_times_of_answers_stand_next_to_their_goals(tmp_path):
+    small = {"trained": "40", "rows": "1200", "many": "30", "repeats": "1", "threads": "1", "steps": "2"}
+    options = [text for name, value in small.items() for text in (f"--{name}", value)]
+    out = tmp_path / "answers.json"
+    run("answers.py", *options, "--out", str(out))
+    record = json.loads(out.read_text())
+    assert record["settings"]["rows"] == 1200
+    goals = [4.0, 0.004, 0.3, 0.03, 0.048, 2.0, 0.03, 0.048]
+    assert [row["goal"] for row in record["times"]] == pytest.approx(goals)
+    assert all(row["cpu_seconds"] > 0 for row in record["times"])

@@ -35,8 +35,9 @@ class ConcatLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(dim_out).uniform_(-bound, bound))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        out = F.linear(inputs[0], self.weights[0], self.bias)
-        for value, weight in zip(inputs[1:], list(self.weights)[1:], strict=True):
+        first, *others = self.weights
+        out = F.linear(inputs[0], first, self.bias)
+        for value, weight in zip(inputs[1:], others, strict=True):
             out = out + F.linear(value, weight)
         return out
 

@@ -21,7 +21,8 @@ from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predi
 from dsvnp.sources.priors.scaling import output_scale, standardise
 from dsvnp.sources.priors.tables import CLIP_OUTPUT
 from dsvnp.tabular.asking import MOST_CLASSES, network, order_of
-from dsvnp.tabular.panel import LINEAR_VIEWS, Line, Member, Panel, consult, seated, side_by_side, stretch_all
+from dsvnp.tabular.consulting import LINEAR_VIEWS, Member, Ridge, consult
+from dsvnp.tabular.panel import Panel, seated, side_by_side, stretch_all
 from dsvnp.tabular.views import View, fit_view
 
 Key = tuple[int, Member]  # an output and who predicts it
@@ -33,7 +34,7 @@ class Seat(NamedTuple):
     show: Callable[[Tensor], Tensor]  # the columns that it is shown of encoded rows, in its order
     x: Tensor  # the rows that it has read, as shown, [N, d]
     y: Tensor  # their outputs, [N]: residuals of the line if there is one; labels in its order of classes
-    line: Line | None  # a linear model that its answers are added to
+    line: Ridge | None  # a linear model that its answers are added to
     classes: Tensor  # its order of classes
 
 
@@ -56,7 +57,7 @@ class PanelModule(nn.Module):
         told = {key: self._told(key, *context) for key in keys}
         self.seats = {key: self._seat(key[1], *told[key]) for key in keys if key[1].view not in LINEAR_VIEWS}
         self.linear = {
-            key: consult(key[1].view, [told[key]], [key[1].order], self.panel.problem)
+            key: consult([key[1]], [told[key]], self.panel.problem)
             for key in keys
             if key[1].view in LINEAR_VIEWS
         }
@@ -79,8 +80,8 @@ class PanelModule(nn.Module):
         return self.panel.some(x[known], column[known], key[1])
 
     def _seat(self, member: Member, x: Tensor, y: Tensor) -> Seat:
-        """Let a member read, see `dsvnp.tabular.panel.consult`."""
-        line = Line.fit(x, y) if member.view == "residuals" else None
+        """Let a member read, see `dsvnp.tabular.consulting.consult`."""
+        line = Ridge.fit(x, y) if member.view == "residuals" else None
         y = y if line is None else y - line(x)
         view: View = fit_view("columns" if line else member.view, self.panel.problem.layout, x, y)
         order = order_of(member.order, view(x[:1]).shape[1])

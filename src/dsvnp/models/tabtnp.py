@@ -164,7 +164,7 @@ class TabTNP(NeuralProcess):
 
     def summarise(self, task: Task, noise: Noise) -> Summary:
         """Keys and values of the context in each layer."""
-        return self._read(task.x_context, task.y_context, task.mask_context)[1]
+        return self._read(task.x_context, task.y_context, task.mask_context, finish=False)[1]
 
     def decode(self, summary: Summary, x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs, one component."""
@@ -175,10 +175,10 @@ class TabTNP(NeuralProcess):
         raw: Tensor = self.decoder(self.trunk.onto(h, h, summary.rows))
         return raw[None, None]
 
-    def _read(self, x: Tensor, y: Tensor, seen: Tensor) -> tuple[Tensor, Summary]:
-        """Rows after all layers, [B, T, W], of which those seen are the context, and what it says."""
+    def _read(self, x: Tensor, y: Tensor, seen: Tensor, finish: bool = True) -> tuple[Tensor, Summary]:
+        """Rows after all layers (see `Trunk.among`), [B, T, W], of which those seen are the context; what it says."""
         x, known = self.embed.pair(x, y, self.likelihood)
         h, cells = self.cells(x, known, seen)
         h = h + torch.where(seen.unsqueeze(-1), self.output(known), 0.0)
-        h, rows = self.trunk.among(full_precision(h), h, seen)
+        h, rows = self.trunk.among(full_precision(h), h, seen, finish)
         return h, Summary(cells, rows)

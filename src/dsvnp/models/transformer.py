@@ -197,6 +197,11 @@ class Layer(nn.Module):
         slots = Slots(keys, values, x, mask)
         return self._update(h, queries, x, slots), slots
 
+    def slots(self, h: Tensor, x: Tensor, mask: Tensor) -> Slots:
+        """What tokens would attend to."""
+        keys, values = self._heads(h, x, 1, 3)
+        return Slots(keys, values, x, mask)
+
     def onto(self, h: Tensor, x: Tensor, slots: Slots) -> Tensor:
         """Let tokens attend to slots that were computed before."""
         (queries,) = self._heads(h, x, 0, 1)
@@ -237,10 +242,16 @@ class Trunk(nn.Module):
                 dim_x, settings.num_heads, settings.width // settings.num_heads, settings.rotary
             )
 
-    def among(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, list[Slots]]:
-        """Pass tokens [..., T, W] that attend to those under the mask; also return the slots of each layer."""
-        memory, x = [], self.place(x[..., : self.dim_x])
+    def among(self, h: Tensor, x: Tensor, mask: Tensor, finish: bool = True) -> tuple[Tensor, list[Slots]]:
+        """Pass tokens [..., T, W] that attend to those under the mask; also return the slots of each layer.
+
+        Who needs the slots alone does not `finish`: of the last layer nothing else is computed.
+        """
+        memory: list[Slots] = []
+        x = self.place(x[..., : self.dim_x])
         for layer in self.layers:
+            if not finish and layer is self.layers[-1]:
+                return h, [*memory, layer.slots(h, x, mask)]
             h, slots = layer(h, x, mask)
             memory.append(slots)
         return self.norm(h), memory
@@ -291,9 +302,23 @@ def _fused(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) 
     """
     if not slots.keys.shape[-2]:
         return torch.zeros_like(queries)
-    mask = slots.mask.expand(*queries.shape[:-3], -1)[..., None, :, None]  # [..., 1, N, 1]
-    keys, values = torch.where(mask, slots.keys, 0.0), torch.where(mask, slots.values, 0.0)
-    seen = (mask | ~mask.any(-2, keepdim=True)).transpose(-1, -2)  # [..., 1, 1, N]
-    # The kernels take one axis of sets: [..., heads, T, d] -> [sets, heads, T, d].
-    q, k, v, some = (part.flatten(0, -4) if part.ndim > 3 else part for part in (queries, keys, values, seen))
-    return F.scaled_dot_product_attention(q, k, v, some).view(queries.shape)
+    sets = queries.shape[:-3]
+    keys, values = (part.expand(*sets, *part.shape[-3:]) for part in (slots.keys, slots.values))
+    seen: Tensor | None = None
+    if not all_filled(slots.mask):
+        mask = slots.mask.expand(*sets, -1)[..., None, :, None]  # [..., 1, N, 1]
+        keys, values = torch.where(mask, keys, 0.0), torch.where(mask, values, 0.0)
+        seen = _one_axis((mask | ~mask.any(-2, keepdim=True)).transpose(-1, -2))  # [sets, 1, 1, N]
+    q, k, v = (_one_axis(part) for part in (queries, keys, values))
+    return F.scaled_dot_product_attention(q, k, v, seen).view(queries.shape)
+
+
+def _one_axis(part: Tensor) -> Tensor:
+    """The kernels take one axis of sets: [..., heads, T, d] -> [sets, heads, T, d]."""
+    return part.flatten(0, -4) if part.ndim > 3 else part
+
+
+def all_filled(mask: Tensor) -> bool:
+    """Whether it is known that every slot is filled; a GPU, `vmap` and a compiler are not asked."""
+    traced = torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(mask)
+    return mask.device.type == "cpu" and not traced and bool(mask.all())

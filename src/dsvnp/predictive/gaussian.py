@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dsvnp.gaussian import gaussian_log_mass, gaussian_log_prob
 from dsvnp.predictive.base import Predictive, choose
-from dsvnp.predictive.mixtures import energy_score, mixture_crps, mixture_entropy
+from dsvnp.predictive.mixtures import energy_score, mixture_crps, mixture_entropy, mixture_quantile
 
 
 class GaussianPredictive(Predictive):
@@ -47,7 +47,7 @@ class GaussianPredictive(Predictive):
 
     @property
     def aleatoric(self) -> Tensor:
-        """E[Var(y | z_G)], [B, T, D]: the noise and, told by two or more draws of it, what z_* varies."""
+        """E[Var(y | z_G)], [B, T, D]: the noise and, with two or more draws of z_*, the variance due to z_*."""
         return self.variance - self.epistemic
 
     @property
@@ -55,8 +55,8 @@ class GaussianPredictive(Predictive):
         """Var(E[y | z_G]), [B, T, D]: what knowing the function would take away.
 
         The variance between draws of z_G of their means, less what those means owe to the few draws of z_* that each
-        is taken over; with one z_* each (S = 1) that cannot be told. The components of one draw are no sample but
-        the whole of a mixture, so that their mean is exact and only the number of draws of z_* enters.
+        is taken over; with one z_* each (S = 1) that cannot be measured. The components of one draw are no sample but
+        the whole of a mixture: their mean is exact and only the number of draws of z_* enters.
         """
         if self.log_weights is None and self.components_per_draw == 1:
             return (self._variance_of_means() - within(self.loc)).clamp(min=0)
@@ -126,36 +126,14 @@ class GaussianPredictive(Predictive):
     def quantile(self, probability: float | list[float] | Tensor) -> Tensor:
         """Quantiles of each output, [Q, B, T, D] ([B, T, D] for a number).
 
-        By Newton's method on the mixture's CDF, held between bounds that close in.
-
         Args:
             probability: one or more numbers strictly between 0 and 1.
         """
         p = torch.as_tensor(probability, dtype=self.loc.dtype, device=self.loc.device)
         if not bool(((p > 0) & (p < 1)).all()):
             raise ValueError(f"probabilities must lie strictly between 0 and 1, got {probability}")
-        level = p.reshape(-1, 1, 1, 1)
-        # A mixture's quantile lies between the smallest and the largest of its components'.
-        z = torch.special.ndtri(level)
-        each = z[:, None, None] * self.scale + self.loc  # [Q, K, S, B, T, D]
-        low, high = each.amin((1, 2)), each.amax((1, 2))
-        unit = self.stddev
-        out = (self.mean + z * unit).clamp(low, high)
-        close = 1e-12 if p.dtype == torch.float64 else 1e-6
-        for _ in range(60 if p.dtype == torch.float64 else 30):
-            miss = self.cdf(out) - level
-            low, high = torch.where(miss < 0, out, low), torch.where(miss < 0, high, out)
-            newton = out - miss / self._density(out).clamp(min=torch.finfo(p.dtype).tiny)
-            step = torch.where((newton >= low) & (newton <= high), newton, 0.5 * (low + high)) - out
-            out = out + step
-            if bool((step.abs() <= close * unit).all()):
-                break
+        out = mixture_quantile(p.reshape(-1), *self._flat())
         return out if p.ndim else out[0]
-
-    def _density(self, y: Tensor) -> Tensor:
-        """Density of each output by itself at y [..., B, T, D]."""
-        z = (y.reshape(*y.shape[:-3], 1, 1, *y.shape[-3:]) - self.loc) / self.scale
-        return self._average(torch.exp(-0.5 * z.square()) / self.scale) / math.sqrt(2 * math.pi)
 
     def entropy(self) -> Tensor:
         """Differential entropy of each output's mixture, [B, T, D], by Gauss–Hermite quadrature."""

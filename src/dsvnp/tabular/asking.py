@@ -1,9 +1,9 @@
-"""Asking: rows that the pretrained network for tables reads, and what it then says of others, in the user's units.
+"""Asking: the pretrained network for tables reads known rows and predicts others, in the user's units.
 
-Several sets of as many rows each are read and answered together: the folds of a table, or one table with its columns
-in several orders, which matter little to the network and whose mixture matters less. What the network knows of a set is
-computed once, in single precision. Few rows are answered in double precision: a row's answer must not depend on its
-company even by rounding.
+It reads several sets with equal numbers of rows together: the folds of a table, or one table with its columns in
+several orders. The order has a small effect on a prediction, and less on a mixture over orders. The network summarises
+a set once, in single precision. Few rows are predicted in double precision: a row's prediction must not depend on the
+rows asked with it, even by rounding.
 
 Axes: B sets, N known rows, T targets, D columns, S components, C classes.
 """
@@ -19,7 +19,7 @@ from dsvnp.models.base import NeuralProcess
 from dsvnp.models.transformer import Slots
 from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predictive
 from dsvnp.pretrained import for_classes, for_numbers, load_pretrained
-from dsvnp.sources.priors.scaling import output_scale, standardise
+from dsvnp.sources.priors.scaling import input_scale, output_scale, scale_inputs
 from dsvnp.sources.priors.tables import CLIP_OUTPUT
 from dsvnp.task import Task
 
@@ -58,23 +58,23 @@ class Reading:
         width = sets[0][0].shape[1]
         self.columns = [order_of(seed, width) for seed in orders]
         self.classes = torch.stack([order_of(seed, num_classes) for seed in orders])  # [B, C]
-        # [B, N, D]
-        self.x = torch.stack([x[:, order] for (x, _), order in zip(sets, self.columns, strict=True)])
+        x = self._ordered([x for x, _ in sets])
         y = torch.stack([output for _, output in sets])  # [B, N]
         self.known = y >= 0 if num_classes else ~y.isnan()
+        self.unit = input_scale(x, self.known[..., None])
         self.mean, self.std = self._unit(y)
         model = network(num_classes, device, torch.float32)
-        inputs = self._inputs(self.x[:, :0], torch.float32)[:, : y.shape[1]]
+        inputs = self._inputs(x, torch.float32)
         task = Task.from_sets(inputs, self._outputs(y), inputs[:, :0], mask_context=self.known.to(device))
         self.summary = _each_slot(model.summarise(task, {}), lambda slots: slots._replace(x=slots.x[..., :0]))
 
     @torch.no_grad()
     def __call__(self, rows: Sequence[Tensor]) -> Predictive:
         """Answer rows [T, D], as many for each set; sets are the first axis of what comes out, [B, S, 1, T, ·]."""
-        x = torch.stack([part[:, order] for part, order in zip(rows, self.columns, strict=True)])
+        x = self._ordered(rows)
         dtype = torch.float64 if self.exact and x.shape[1] <= FEW_ROWS else torch.float32
         model = network(self.num_classes, self.device, dtype)
-        raw = model.decode(self._summary(dtype), self._inputs(x, dtype)[:, self.x.shape[1] :], {})
+        raw = model.decode(self._summary(dtype), self._inputs(x, dtype), {})
         # [B, S, 1, T, ·]
         parts = [part.double().transpose(0, 2) for part in model.likelihood.components(raw)]
         if self.num_classes:
@@ -99,16 +99,17 @@ class Reading:
         scaled = ((y - self.mean) / self.std).clamp(-CLIP_OUTPUT, CLIP_OUTPUT)
         return torch.where(self.known, scaled, 0.0)[..., None].float().to(self.device)
 
+    def _ordered(self, rows: Sequence[Tensor]) -> Tensor:
+        """Rows [T, D] of each set with their columns in its order, [B, T, D]."""
+        return torch.stack([x[:, order] for x, order in zip(rows, self.columns, strict=True)])
+
     def _inputs(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Known rows and others [B, T, D] as the network reads them, [B, N + T, 2·D]."""
-        rows = torch.cat([self.x, x], 1)
-        seen = torch.zeros(rows.shape[:2], dtype=torch.bool)
-        seen[:, : self.known.shape[1]] = self.known
-        used = torch.ones_like(rows[:, 0], dtype=torch.bool)
-        return standardise(rows, used, seen, torch.ones_like(seen)).to(self.device, dtype)
+        """Rows [B, T, D] as the network reads them, [B, T, 2·D]."""
+        used = torch.ones_like(self.unit[0][:, 0], dtype=torch.bool)
+        return scale_inputs(x, used, used[:, None], self.unit).to(self.device, dtype)
 
     def _summary(self, dtype: torch.dtype) -> Any:
-        """What the network knows of the sets; in double precision once somebody asks for it."""
+        """The network's summary of the sets; in double precision, made when first needed."""
         if dtype == torch.float32:
             return self.summary
         if self.wide is None:
@@ -120,7 +121,7 @@ class Reading:
 
 
 class Tree:
-    """More classes than the network tells apart: p(class) = p(group) · p(class | group), each told by a reading.
+    """More classes than the network tells apart: p(class) = p(group) · p(class | group), each from a reading.
 
     Args:
         sets: rows and labels.

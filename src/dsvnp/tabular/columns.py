@@ -24,6 +24,8 @@ def kind_of(table: Any) -> str:
     """What a table is: "columns" (our own), "frame", "series", or "array" for everything else."""
     if isinstance(table, Columns):
         return "columns"
+    if isinstance(table, np.ndarray):  # at once: to ask narwhals takes longer than a network
+        return "array"
     if nw.dependencies.is_into_dataframe(table):
         return "frame"
     return "series" if nw.dependencies.is_into_series(table) else "array"

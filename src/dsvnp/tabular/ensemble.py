@@ -1,8 +1,8 @@
 """Ensemble: replicas trained on different folds of the rows, and one predictive mixture of them all.
 
 Each replica holds out a fold of its own, by which it is stopped. Together the held-out predictions cover the table:
-they say how large the context of a prediction should be, how the predicted spread is to be stretched, and what to
-expect of new rows.
+they choose the size of a prediction's context and the stretch of the predicted spread, and estimate the error on new
+rows.
 
 A prediction has two parts: `condition` reads the context once, and what it returns answers any number of rows.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -25,7 +26,9 @@ from dsvnp.tabular.summary import blind, normal
 from dsvnp.task import Task
 
 ROWS = 4096  # that are predicted at once
+DECODED = 500  # rows that a network decodes at once: its hidden layers stay in a processor's cache
 Outputs = OutputScaling | ClassScaling
+Scaling = TypeVar("Scaling", InputScaling, OutputScaling, ClassScaling, Outputs)
 # rows x [T, D] in the user's units → their predictive, [K, S, 1, T, D]
 Answering = Callable[[Tensor], Predictive]
 
@@ -73,35 +76,9 @@ class Replica:
         """The linear part alone of rows in the user's units, [T, D]; log-odds of classes."""
         return self.outputs.linear(self.inputs.both(x.to(self.device)))
 
-    @torch.no_grad()
-    def condition(self, context: Pair, draws: Draws) -> Answering:
-        """Read the context once, and answer rows by `decode` alone."""
-        dtype = torch.float32 if draws.single else torch.float64
-        model = copy.deepcopy(self.model).float() if draws.single else self.model
-        x, y = (column.to(self.device) for column in context)
-        y = self.outputs.transform(self.inputs.both(x), y)
-        noise = {
-            name: value.to(dtype) for name, value in fixed_noise(model, draws, self.inputs.centre).items()
-        }
-        seen = self.inputs.transform(x)[None].to(dtype), (y.to(dtype) if y.is_floating_point() else y)[None]
-        summary = model.summarise(Task.from_sets(*seen, seen[0][:, :0]), noise)
-        own = None if draws.own is None else torch.Generator(self.device).manual_seed(draws.own)
-
-        @torch.no_grad()
-        def answer(rows: Tensor) -> Predictive:
-            here = rows.to(self.device)
-            raw = model.decode(
-                summary, self.inputs.transform(here)[None].to(dtype), _noise_of(noise, len(rows), own)
-            )
-            parts = model.likelihood.components(raw)
-            predictive = model.likelihood.predictive(*(part.double() for part in parts))
-            return self.outputs.inverse(self.inputs.both(here), predictive)
-
-        return answer
-
     def predict(self, context: Pair, x: Tensor, draws: Draws) -> Predictive:
         """Predict rows x [T, D] from context rows, all in the user's units."""
-        return answered(self.condition(context, draws), x)
+        return answered(condition_all([self], context, draws), x)
 
 
 @dataclass(frozen=True)
@@ -110,7 +87,7 @@ class Ensemble:
 
     replicas: list[Replica]  # the members
     num_context: int  # size of a prediction's context, at most
-    prior: Tensor  # what outputs are without a look at inputs, see `summary.prior_of`
+    prior: Tensor  # distribution of the outputs whatever the inputs, see `summary.prior_of`
     # what a calibration plot of the held-out rows is made of, see `summary.calibration_of`
     calibration: Tensor
 
@@ -136,18 +113,16 @@ class Ensemble:
     def condition(self, context: Pair, draws: Draws) -> Answering:
         """Read the context with all members; rows are answered by their equal-weight mixture, sharpened by accord.
 
-        Where rows have a z_* of their own, how far members differ is told by shared ones: few draws would blur it.
+        Where rows have a z_* of their own, shared ones measure how far members differ: few draws would blur it.
         """
-        members = [replica.condition(context, draws) for replica in self.replicas]
-        judges = members
+        members = judges = condition_all(self.replicas, context, draws)
         if draws.own is not None:
-            shared = Draws(8, 2, draws.seed, single=draws.single)
-            judges = [replica.condition(context, shared) for replica in self.replicas]
+            judges = condition_all(self.replicas, context, Draws(8, 2, draws.seed, single=draws.single))
 
         def answer(x: Tensor) -> Predictive:
-            parts = [member(x) for member in members]
-            dissent = dissent_of(parts if judges is members else [judge(x) for judge in judges])
-            return concatenate([sharpened(part, dissent) for part in parts], dim=0)
+            whole = members(x)  # [K, S, members, T, D]
+            dissent = dissent_of([whole if judges is members else judges(x)])
+            return sharpened(whole, dissent).map(lambda a: a.movedim(2, 0).flatten(0, 1).unsqueeze(2))
 
         return answer
 
@@ -156,7 +131,7 @@ class Ensemble:
         return answered(self.condition(context, draws), x)
 
     def baselines(self, x: Tensor) -> dict[str, Predictive]:
-        """What anybody could have said of rows x: the mean predictor, and ridge or logistic regression."""
+        """Simple predictions of rows x to compare with: the mean predictor, and ridge or logistic regression."""
         out = {"mean predictor": blind(self.prior, len(x))}
         outputs = [replica.outputs for replica in self.replicas]
         linear = torch.stack([replica.linear(x) for replica in self.replicas]).mean(0)
@@ -166,6 +141,55 @@ class Ensemble:
         elif linear.shape[-1]:
             out[linear_name(outputs[0])] = linear_guess(outputs[0], linear)
         return out
+
+
+@torch.no_grad()
+def condition_all(replicas: Sequence[Replica], context: Pair, draws: Draws) -> Answering:
+    """Let replicas read the context once, and answer rows by `decode` alone, [K, S, replicas, T, D].
+
+    Only the networks are asked one by one: what is done with their answers treats replicas as tasks, all at once.
+    """
+    dtype, device = torch.float32 if draws.single else torch.float64, replicas[0].device
+    models = [copy.deepcopy(each.model).float() if draws.single else each.model for each in replicas]
+    inputs, outputs = (
+        stacked([each.inputs for each in replicas]),
+        stacked([each.outputs for each in replicas]),
+    )
+    x, y = (column.to(device) for column in context)
+    noise = fixed_noise(models[0], draws, replicas[0].inputs.centre)
+    noise = {name: value.to(dtype) for name, value in noise.items()}
+    seen, known = inputs.transform(x).to(dtype), outputs.transform(inputs.both(x), y)  # [replicas, N, ·]
+    known = (known.to(dtype) if known.is_floating_point() else known).expand(len(models), -1, -1)
+    tasks = [Task.from_sets(a[None], b[None], a[None, :0]) for a, b in zip(seen, known, strict=True)]
+    summaries = [model.summarise(task, noise) for model, task in zip(models, tasks, strict=True)]
+    own = None if draws.own is None else torch.Generator(device).manual_seed(draws.own)
+
+    def components(shown: Tensor) -> tuple[Tensor, ...]:
+        """Components of rows [replicas, T, D]."""
+        here = _noise_of(noise, shown.shape[1], own)
+        each = zip(models, summaries, shown.to(dtype)[:, None], strict=True)
+        raw = torch.cat([model.decode(summary, rows, here) for model, summary, rows in each], dim=2)
+        return models[0].likelihood.components(raw)
+
+    @torch.no_grad()
+    def answer(rows: Tensor) -> Predictive:
+        both = inputs.both(rows.to(device))
+        some = [components(part) for part in both[..., : rows.shape[1]].split(DECODED, dim=1)]
+        whole = (torch.cat(parts, dim=-2).double() for parts in zip(*some, strict=True))
+        return outputs.inverse(both, models[0].likelihood.predictive(*whole))
+
+    return answer
+
+
+def stacked(scalings: Sequence[Scaling]) -> Scaling:
+    """Scalings of several replicas as one, for rows [replicas, T, ·]; what one lacks, as classes do, is zero in it."""
+    fields = {}
+    for name, value in vars(scalings[0]).items():
+        column = [getattr(each, name) for each in scalings]
+        full = max(column, key=Tensor.numel)
+        whole = torch.stack([each if each.numel() else torch.zeros_like(full) for each in column])
+        fields[name] = whole if value.ndim == 2 else whole[:, None]  # a vector serves all rows of its replica
+    return type(scalings[0])(**fields)
 
 
 def answered(ask: Answering, x: Tensor) -> Predictive:
@@ -220,8 +244,8 @@ def fixed_noise(model: NeuralProcess, draws: Draws, like: Tensor) -> dict[str, T
 
 
 def dissent_of(parts: Sequence[Predictive]) -> Tensor:
-    """How far members differ: the variance of their means, [1, T, D]."""
-    return torch.stack([part.mean for part in parts]).var(0, correction=0)
+    """How far members differ: the variance of their means, [1, T, D]; members are parts, or tasks of a part."""
+    return torch.cat([part.mean for part in parts]).var(0, correction=0, keepdim=True)
 
 
 def sharpened(part: Predictive, dissent: Tensor) -> Predictive:

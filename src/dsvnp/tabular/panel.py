@@ -1,17 +1,16 @@
-"""Panel: members that predict a table without training, each in its way; together they are one predictive mixture.
+"""Panel: a mixture of members that predict a table without training.
 
-A member is the pretrained network shown a view of the columns in some order (`views`), the network on what a linear
-model leaves over, or that linear model alone. Rows that were held out choose who sits on the panel, each member for one
-seat of equal weight, and how far to stretch what they say:
+Held-out rows choose the members (`consulting.Member`), which all have the same weight, and the factor that stretches
+the spread of their mixture:
 
-    numbers   y ← m + stretch · (y − m),  m the mixture's mean;        classes   p_k ← softmax(ln p_k / stretch)
+    numbers   y ← m + stretch · (y − m),                        m the mixture's mean
+    classes   p_k ← softmax(ln p_k + (1 / stretch − 1) ln m_k),  which of a single member is softmax(ln p_k / stretch)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 import torch
@@ -19,155 +18,31 @@ from torch import Tensor
 
 from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predictive, concatenate
 from dsvnp.sources.table import Pair
-from dsvnp.tabular.asking import read
+from dsvnp.tabular.asking import Told
+from dsvnp.tabular.consulting import (
+    LINEAR_VIEWS,
+    NEAR_ROWS,
+    Member,
+    PanelProblem,
+    asked_together,
+    consult,
+    consult_near,
+)
 from dsvnp.tabular.ensemble import Answering, Draws, Outputs, linear_guess, linear_name
 from dsvnp.tabular.leaves import Leaves
-from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
+from dsvnp.tabular.scaling import InputScaling
 from dsvnp.tabular.summary import blind
-from dsvnp.tabular.views import Layout, fit_view
 
-# regularisation C of the logistic regression of each linear view
-LINEAR_VIEWS = {"linear": 1.0, "tight linear": 0.03, "loose linear": 100.0}
-
-NEAR_ROWS = 512  # of the context of a box
-
-Told = tuple[Tensor, Tensor]  # encoded inputs [N, D] and one output [N]
-Consulted = Callable[[Sequence[Tensor]], Predictive]  # rows [T, D] of each set → [B, S, 1, T, 1 or C]
-
-
-@dataclass(frozen=True)
-class Member:
-    """Who sits on a panel: a view, and a seed.
-
-    The seed decides the order of columns, and which rows are read where there are too many; a linear model reads a
-    bootstrap sample. With 0 everything is as given.
-    """
-
-    view: str
-    order: int = 0
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What members are asked about."""
-
-    layout: Layout  # what the encoded columns are
-    num_classes: int  # 0 for numbers
-    device: torch.device  # where to compute
-
-    def views(self) -> list[str]:
-        """Views that are worth a try."""
-        return ["columns", "components", *(LINEAR_VIEWS if self.num_classes else ["residuals", "linear"])]
-
-
-def consult(
-    view: str, sets: Sequence[Told], orders: Sequence[int], problem: Problem, exact: bool = True
-) -> Consulted:
-    """Let a view's network, or a linear model, read sets of rows; return what answers rows of each.
-
-    Args:
-        view: one of `Problem.views`.
-        sets: encoded rows with one output, as many in each set.
-        orders: a seed for each.
-        problem: what they are.
-        exact: answer few rows in double precision.
-    """
-    if view in LINEAR_VIEWS:
-        return _linear(sets, problem, LINEAR_VIEWS[view])
-    lines: list[Line] = []
-    if view == "residuals":
-        lines = [Line.fit(x, y) for x, y in sets]
-        sets = [(x, y - line(x)) for (x, y), line in zip(sets, lines, strict=True)]
-    views = [fit_view("columns" if lines else view, problem.layout, x, y) for x, y in sets]
-    shown = [(show(x), y) for show, (x, y) in zip(views, sets, strict=True)]
-    reading = read(shown, orders, problem.num_classes, problem.device, exact)
-
-    def answer(rows: Sequence[Tensor]) -> Predictive:
-        found = reading([show(x) for show, x in zip(views, rows, strict=True)])
-        if not lines:
-            return found
-        assert isinstance(found, IndependentPredictive)
-        shift = torch.stack([line(x) for line, x in zip(lines, rows, strict=True)])  # [B, T]
-        one = torch.ones((), dtype=torch.float64, device=problem.device)
-        return found.affine(shift[:, None, None, :, None].to(problem.device), one)
-
-    return answer
-
-
-def consult_near(
-    view: str, told: Told, orders: Sequence[int], problem: Problem, boxes: Leaves, exact: bool = True
-) -> Answering:
-    """Let a view's network read the context of each box, when the first row in it is asked for."""
-    x, y = told
-
-    @cache
-    def reader(box: int) -> Consulted:
-        near = boxes.contexts[box]
-        return consult(view, [(x[near], y[near])] * len(orders), orders, problem, exact)
-
-    def ask(box: int, rows: Tensor) -> Predictive:
-        return reader(box)([rows] * len(orders))
-
-    return lambda rows: boxes.answer(ask, rows)
-
-
-@dataclass(frozen=True)
-class Line:
-    """Ridge of one output, with the deviation of its errors."""
-
-    inputs: InputScaling
-    outputs: OutputScaling
-    deviation: Tensor
-
-    @classmethod
-    def fit(cls, x: Tensor, y: Tensor) -> Line:
-        """Fit to rows x [N, D], y [N]; NaN is missing."""
-        inputs = InputScaling.fit(x)
-        outputs = OutputScaling.fit(inputs.both(x), y[:, None])
-        number = int((~y.isnan()).sum())
-        free = max(number - min(x.shape[1], number // 2) - 1, 1)  # rows that the coefficients leave
-        return cls(inputs, outputs, outputs.scale[0] * (number / free) ** 0.5)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The mean of rows [T, D], [T]."""
-        return self.outputs.linear(self.inputs.both(x))[:, 0]
-
-
-def _linear(sets: Sequence[Told], problem: Problem, strength: float) -> Consulted:
-    """Ridge or logistic regression of each set."""
-    device = problem.device
-    if problem.num_classes:
-        scalings = [InputScaling.fit(x) for x, _ in sets]
-        made = [
-            ClassScaling.fit(scaling.transform(x), y[:, None], problem.num_classes, strength=strength)
-            for (x, y), scaling in zip(sets, scalings, strict=True)
-        ]
-
-        def classes(rows: Sequence[Tensor]) -> Predictive:
-            each = [
-                one.linear(scaling.both(x)) if len(one.bias) else x.new_zeros(len(x), problem.num_classes)
-                for one, scaling, x in zip(made, scalings, rows, strict=True)
-            ]
-            return CategoricalPredictive(torch.stack(each).log_softmax(-1)[:, None, None].to(device))
-
-        return classes
-    lines = [Line.fit(x, y) for x, y in sets]
-
-    def numbers(rows: Sequence[Tensor]) -> Predictive:
-        loc = torch.stack([line(x) for line, x in zip(lines, rows, strict=True)])[:, None, None, :, None]
-        scale = torch.stack([line.deviation for line in lines])[:, None, None, None, None]
-        return IndependentPredictive(loc.to(device), scale.to(device), torch.zeros_like(loc).to(device))
-
-    return numbers
+ROWS = 500  # that the network answers at once
 
 
 def one_of(sets: Predictive, index: int) -> Predictive:
-    """What one of several sets says."""
+    """The prediction of one of several sets."""
     return sets.map(lambda array: array[index : index + 1])
 
 
 def seated(parts: Sequence[Predictive]) -> Predictive:
-    """Members with equal weights; a single normal counts as so many alike as the others have."""
+    """Members with equal weights; one with fewer components repeats them, as often as the others need."""
     number = max(part.shape[1] for part in parts)
     return concatenate([part.map(lambda a: a.expand(-1, number, -1, -1, -1)) for part in parts], dim=0)
 
@@ -186,25 +61,26 @@ def side_by_side(parts: Sequence[Predictive]) -> Predictive:
 def stretch_all(predictive: Predictive, factor: Tensor) -> Predictive:
     """Stretch a whole mixture, see above; factor is [D] for numbers, [1] for classes."""
     if isinstance(predictive, CategoricalPredictive):
-        return CategoricalPredictive((predictive.log_probs / factor).log_softmax(-1))
+        mean = predictive.log_probs.logsumexp((0, 1), keepdim=True)  # up to a constant
+        return CategoricalPredictive((predictive.log_probs + (1 / factor - 1) * mean).log_softmax(-1))
     assert isinstance(predictive, IndependentPredictive)
     return predictive.affine((1 - factor) * predictive.mean, factor)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Who predicts a table, and what is known of them."""
+    """The members that predict a table, and what is known of them."""
 
     members: tuple[tuple[Member, ...], ...]  # for each output its members, as many for each
-    stretch: Tensor  # what held-out rows say of the spread, [D_y]; [1] for classes
+    stretch: Tensor  # factor of the spread that held-out rows chose, [D_y]; [1] for classes
     most_rows: int  # rows that a member reads at most
     # number of boxes that a context with more rows is cut into; 1 has members read random rows of it
     leaves: int
     num_context: int  # rows that are worth keeping as context
-    problem: Problem  # what is asked
+    problem: PanelProblem  # what is asked
     inputs: InputScaling  # scaling of all rows of the fit
     outputs: Outputs  # its linear part, to compare with
-    prior: Tensor  # what outputs are without a look at inputs, see `summary.prior_of`
+    prior: Tensor  # distribution of the outputs whatever the inputs, see `summary.prior_of`
     # what a calibration plot of the held-out rows is made of, see `summary.calibration_of`
     calibration: Tensor
 
@@ -232,17 +108,17 @@ class Panel:
         boards = [self._board(column, x, y[:, column]) for column in range(len(self.members))]
 
         def answer(rows: Tensor) -> Predictive:
-            return stretch_all(side_by_side([board(rows.cpu()) for board in boards]), self.stretch)
+            parts = [side_by_side([board(some) for board in boards]) for some in rows.cpu().split(ROWS)]
+            return stretch_all(concatenate(parts, dim=3), self.stretch)
 
         return answer
 
     def predict(self, context: Pair, x: Tensor, draws: Draws) -> Predictive:
         """Predict rows x [T, D] from context rows."""
-        answer = self.condition(context, draws)
-        return concatenate([answer(rows) for rows in x.split(500)], dim=3)
+        return self.condition(context, draws)(x)
 
     def baselines(self, x: Tensor) -> dict[str, Predictive]:
-        """What anybody could have said of rows x: the mean predictor, and ridge or logistic regression."""
+        """Simple predictions of rows x to compare with: the mean predictor, and ridge or logistic regression."""
         out = {"mean predictor": blind(self.prior, len(x))}
         linear = self.outputs.linear(self.inputs.both(x.cpu()))
         if linear.shape[-1]:
@@ -260,27 +136,23 @@ class Panel:
         boxes = None
         if self.leaves > 1 and len(x) > self.most_rows:
             boxes = Leaves(x, y, self.leaves, min(self.most_rows, NEAR_ROWS))
-        asked = []
-        for view in dict.fromkeys(member.view for member in members):
-            orders = sorted({member.order for member in members if member.view == view})
-            asked.append((view, orders, self._ask(view, orders, (x, y), boxes)))
+        asked = [(group, self._ask(group, (x, y), boxes)) for group in asked_together(members)]
 
         def answer(rows: Tensor) -> Predictive:
             found: dict[Member, tuple[Predictive, int]] = {}
-            for view, orders, ask in asked:
+            for group, ask in asked:
                 whole = ask(rows)
-                found |= {Member(view, order): (whole, i) for i, order in enumerate(orders)}
+                found |= {member: (whole, i) for i, member in enumerate(group)}
             return seated([one_of(*found[member]) for member in members])
 
         return answer
 
-    def _ask(self, view: str, orders: Sequence[int], told: Told, boxes: Leaves | None) -> Answering:
-        """Members of one view, [orders, S, 1, T, 1 or C] for rows."""
-        if boxes is not None and view not in LINEAR_VIEWS:
-            return consult_near(view, told, orders, self.problem, boxes)
-        sets = [self.some(*told, Member(view, order)) for order in orders]
-        ask = consult(view, sets, orders, self.problem)
-        return lambda rows: ask([rows] * len(orders))
+    def _ask(self, group: Sequence[Member], told: Told, boxes: Leaves | None) -> Answering:
+        """Members of one group, [members, S, 1, T, 1 or C] for rows."""
+        if boxes is not None and group[0].view not in LINEAR_VIEWS:
+            return consult_near(group, told, self.problem, boxes)
+        ask = consult(group, [self.some(*told, member) for member in group], self.problem)
+        return lambda rows: ask([rows] * len(group))
 
     def some(self, x: Tensor, y: Tensor, member: Member) -> Told:
         """Rows that a member reads."""
@@ -294,7 +166,7 @@ class Panel:
         return x[rows], y[rows]
 
     def _blind(self, column: int, rows: int) -> Predictive:
-        """What a panel says that has read nothing: the outputs of the fit, whatever the inputs."""
+        """The prediction of a panel without known rows: the outputs of the fit, whatever the inputs."""
         seats = len(self.members[column])
         if self.problem.num_classes:
             return blind(self.prior, rows).map(lambda array: array.expand(seats, *array.shape[1:]))

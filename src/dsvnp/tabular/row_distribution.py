@@ -20,7 +20,7 @@ from dsvnp.sources.table import known_rows
 from dsvnp.tabular.columns import answer, kind_of
 from dsvnp.tabular.ensemble import Answering, Draws
 
-CHUNK = 500  # rows that are predicted at once
+CHUNK = 2000  # rows that are predicted at once
 MANY_ROWS = 1000  # above which networks compute in single precision: a prediction changes in its sixth digit
 MOST_KEPT = 2**25  # numbers of components that are kept
 FUNCTIONS_AT_ONCE = 16  # for each member

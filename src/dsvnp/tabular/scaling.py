@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
@@ -48,12 +48,12 @@ class InputScaling:
 
     def transform(self, x: Tensor) -> Tensor:
         """Rows [..., D] as the network reads them."""
-        z = self.scaled(x)
-        return z / (1 + (z / LIMIT).square()).sqrt()
+        return self.both(x)[..., : x.shape[-1]]
 
     def both(self, x: Tensor) -> Tensor:
         """Rows squashed and not, side by side, [..., 2 D]: what the linear part chooses from."""
-        return torch.cat([self.transform(x), self.scaled(x)], dim=-1)
+        z = self.scaled(x)
+        return torch.cat([z / (1 + (z / LIMIT).square()).sqrt(), z], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class OutputScaling:
     def linear(self, x: Tensor) -> Tensor:
         """The linear part for inputs [..., 2 D_x], in the user's units."""
         # Files of version 1 read squashed inputs alone.
-        return x[..., : len(self.weight)] @ self.weight + self.bias
+        return x[..., : self.weight.shape[-2]] @ self.weight + self.bias
 
     def transform(self, x: Tensor, y: Tensor) -> Tensor:
         """Residuals of y in unit variance."""
@@ -134,18 +134,42 @@ def best_ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Coefficients [2 D_x, D_y], those of the other kind zero, and intercepts [D_y].
     """
-    num, outputs = x.shape[1] // 2, y.shape[1]
-    halves = [slice(0, num), slice(num, 2 * num)]
-    made = [RidgeCV(ALPHAS, alpha_per_target=True).fit(x[:, half].numpy(), y.numpy()) for half in halves]
-    scores, intercepts = (
-        torch.stack([torch.as_tensor(getattr(ridge, name)).reshape(-1).expand(outputs) for ridge in made])
-        for name in ("best_score_", "intercept_")
+    halves = x.chunk(2, dim=1)
+    centres = [half.mean(0) for half in halves]
+    coefs, errors = zip(
+        *(ridge_by_leaving_out(*each, y) for each in zip(halves, centres, strict=True)), strict=True
     )
-    plain = scores[1] >= scores[0]
-    coef = torch.zeros(2 * num, outputs, dtype=x.dtype)
-    for half, ridge, chosen in zip(halves, made, (~plain, plain), strict=True):
-        coef[half] = torch.from_numpy(ridge.coef_).reshape(outputs, num).T * chosen
-    return coef, torch.where(plain, intercepts[1], intercepts[0])
+    plain = errors[1] <= errors[0]
+    coef = torch.cat([torch.where(plain, 0.0, coefs[0]), torch.where(plain, coefs[1], 0.0)])
+    return coef, y.mean(0) - torch.cat(centres) @ coef
+
+
+def ridge_by_leaving_out(x: Tensor, centre: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Ridge with the strength that errs least when each row is left out, for each output.
+
+    With XᵀX = V diag(s²) Vᵀ and Z = X V of centred rows, strength α fits ŷ = Z (s² + α)⁻¹ Zᵀy and errs by
+    (y_i − ŷ_i) / (1 − h_i) on a row that is left out, where h_i = 1/N + Σ_j z_ij² / (s_j² + α).
+
+    Args:
+        x: inputs, [N, D_x].
+        centre: their mean, [D_x].
+        y: outputs, [N, D_y].
+
+    Returns:
+        Coefficients [D_x, D_y], and the mean squared errors [D_y].
+    """
+    x, y = x - centre, y - y.mean(0)
+    squares, axes = torch.linalg.eigh(x.T @ x)
+    z = x @ axes
+    products, best, coef = z.T @ y, torch.full_like(y[0], torch.inf), torch.zeros_like(x.T @ y)
+    for alpha in ALPHAS.tolist():
+        shrink = 1 / (squares.clamp(min=0) + alpha)
+        inner = shrink[:, None] * products
+        left = (1 - 1 / len(x) - z.square() @ shrink).clamp(min=1e-12)
+        error = ((y - z @ inner) / left[:, None]).square().mean(0)
+        better = error < best
+        coef, best = torch.where(better, axes @ inner, coef), torch.where(better, error, best)
+    return coef, best
 
 
 @dataclass(frozen=True)
@@ -190,7 +214,7 @@ class ClassScaling:
 
     def linear(self, x: Tensor) -> Tensor:
         """Log-odds of the logistic regression for inputs of `InputScaling.both`, [..., classes]; none without one."""
-        return x[..., : len(self.weight)] @ self.weight + self.bias
+        return x[..., : self.weight.shape[-2]] @ self.weight + self.bias
 
     def transform(self, x: Tensor, y: Tensor) -> Tensor:
         """The labels."""

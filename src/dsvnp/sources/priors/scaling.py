@@ -27,17 +27,31 @@ def standardise(x: Tensor, used: Tensor, in_context: Tensor, mask: Tensor, clip:
         mask: True where a slot is filled, [B, T].
         clip: number of standard deviations beyond which values grow like a logarithm.
     """
-    there = used.unsqueeze(1) & mask.unsqueeze(-1) & ~x.isnan()  # [B, T, D]
-    values = torch.where(there, x, 0.0)
-    counted = there & (in_context & mask).unsqueeze(-1)
+    there = used.unsqueeze(1) & mask.unsqueeze(-1)
+    return scale_inputs(x, used, there, input_scale(x, there & in_context.unsqueeze(-1)), clip)
+
+
+def input_scale(x: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each column of x [B, T, D] where it counts, outliers pulled in, [B, 1, D] each."""
+    counted = counted & ~x.isnan()
+    values = torch.where(counted, x, 0.0)
     mean, std = moments(values, counted)
     inner = torch.minimum(torch.maximum(values, mean - 3 * std), mean + 3 * std)
-    mean, std = moments(inner, counted)
+    return moments(inner, counted)
+
+
+def scale_inputs(
+    x: Tensor, used: Tensor, there: Tensor, scale: tuple[Tensor, Tensor], clip: float = 4.0
+) -> Tensor:
+    """Values by the `input_scale` of their context, and codes; `there` is False in empty slots and unused columns."""
+    mean, std = scale
+    there = there & ~x.isnan()
+    values = torch.where(there, x, 0.0)
     varies = std > 1e-6 * mean.abs() + 1e-30
-    scaled = soft_clip((values - mean) / torch.where(varies, std, 1.0), clip)
+    inside = soft_clip((values - mean) / torch.where(varies, std, 1.0), clip)
     code = torch.where(there, OBSERVED, MISSING)
     code = torch.where(used.unsqueeze(1), code, UNUSED)
-    return torch.cat([torch.where(there & varies, scaled, 0.0), code.to(x.dtype)], dim=-1)
+    return torch.cat([torch.where(there & varies, inside, 0.0), code.to(x.dtype)], dim=-1)
 
 
 def output_scale(y: Tensor, in_context: Tensor) -> tuple[Tensor, Tensor]:
