@@ -20,7 +20,7 @@ from benchmarks import tasks as benchmark
 from dsvnp import CurveRegressor
 from dsvnp.models import NeuralProcess
 from dsvnp.pretrained import load_pretrained
-from dsvnp.tabular import base
+from dsvnp.tabular import learner
 from dsvnp.tabular.recipe import FitRecipe, recipes_for_tasks
 
 AS_IS = "as is"
@@ -61,12 +61,12 @@ def measure(way: str, family: str, new: int) -> dict[str, Any]:
     """Scores of one way on one family."""
     if way == AS_IS:
         return measure_as_is(family, new)
-    usual = base.recipes_for_tasks
-    base.recipes_for_tasks = lambda *options: [recipe_of(way, *options)]
+    usual = learner.recipes_for_tasks
+    learner.recipes_for_tasks = lambda *options: [recipe_of(way, *options)]
     try:
         row = benchmark.measure(family, 0, new, n_replicas=1)
     finally:
-        base.recipes_for_tasks = usual
+        learner.recipes_for_tasks = usual
     kept = {name: value for name, value in row.items() if not name.startswith("GP")}
     return {"way": way, "rate": RATES[way], "steps": STEPS[way], **kept}
 
