@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
+from unittest.mock import patch
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from benchmarks import tasks as benchmark
 from dsvnp import CurveRegressor
 from dsvnp.models import NeuralProcess
 from dsvnp.pretrained import load_pretrained
-from dsvnp.tabular import learner
 from dsvnp.tabular.recipe import FitRecipe, recipes_for_tasks
 
 AS_IS = "as is"
@@ -62,7 +61,7 @@ def measure(way: str, family: str, new: int) -> dict[str, Any]:
     """Scores of one way on one family."""
     if way == AS_IS:
         return measure_as_is(family, new)
-    with mock.patch.object(learner, "recipes_for_tasks", lambda *options: [recipe_of(way, *options)]):
+    with patch("dsvnp.tabular.learner.recipes_for_tasks", lambda *options: [recipe_of(way, *options)]):
         row = benchmark.measure(family, 0, new, n_replicas=1)
     kept = {name: value for name, value in row.items() if not name.startswith("GP")}
     return {"way": way, "rate": RATES[way], "steps": STEPS[way], **kept}

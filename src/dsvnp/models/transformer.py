@@ -287,8 +287,8 @@ def attend_to(
 
 def _written_out(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
     """By its equation, for training: `vmap` has no rule for the gradient of torch's fused kernels."""
-    # Scaled before the product: of scores in bfloat16 that were divided afterwards a compiled softmax was wrong where they
-    # were large (results/pretrained).
+    # Scaled before the product: divided after it, scores in bfloat16 made a compiled softmax wrong where they were
+    # large (results/pretrained).
     scores = (queries / math.sqrt(queries.shape[-1])) @ slots.keys.transpose(-1, -2)  # [..., heads, T, N]
     if relative is not None:
         scores = relative(scores, x, slots.x)
