@@ -1,6 +1,6 @@
-"""Validation of a network for curves: held-out draws of its prior, Gaussian processes, real series.
+"""Validation of a network for curves: held-out draws of its prior, and Gaussian processes.
 
-    python -m studies.curves_validation WEIGHTS OUT.jsonl [--parts families,field,kernels,series]
+    python -m studies.curves_validation WEIGHTS OUT.jsonl [--parts families,field,kernels]
 
 where WEIGHTS is the folder of a network (`dsvnp pretrain` writes one). Log-likelihoods are per target, each by itself,
 averaged over the targets of a task first.
@@ -10,15 +10,13 @@ averaged over the targets of a task first.
 | families | draws of the prior, one kind of function at a time | – |
 | field | RBF, Matérn-5/2 and periodic processes of `sources.gp` | the process with known hyper-parameters |
 | kernels | every kernel of the prior | the same, and one with hyper-parameters found by maximum likelihood |
-| series | four real series of `benchmarks/tables/series.py` | six kernels, chosen and fitted by maximum likelihood |
 
-The file gets a line per cell. Run again, it does what is missing. The last part needs statsmodels and takes an hour,
-nearly all of it for the maximum-likelihood fits.
+In the last part the network is shown each function as `CurveRegressor` shows it (`dsvnp.pretrained.seasons`); the rival
+knows which kernel it is. The file gets a line per cell. Run again, it does what is missing. For real series see
+`benchmarks/tables/series.py`.
 """
 
 import argparse
-import importlib
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -37,17 +35,10 @@ from dsvnp.models import NeuralProcess
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.pretrained import load_pretrained
 from dsvnp.pretrained.curves import predict_curve
+from dsvnp.pretrained.seasons import CurveView, fit_view
 from dsvnp.sources.gp import GPPrior, gp_tasks
 from dsvnp.sources.gp_exact import exact
-from dsvnp.sources.priors.curves import (
-    CLIP_INPUT,
-    CurvePrior,
-    CurveSettings,
-    Functions,
-    direction,
-    draw_curve_functions,
-    draw_curves,
-)
+from dsvnp.sources.priors import curves
 from dsvnp.sources.priors.randomness import Random, unit
 from dsvnp.sources.priors.scaling import output_scale, standardise
 from dsvnp.sources.priors.shapes import SHAPES, Shape
@@ -65,34 +56,36 @@ FIELD = {
     "matern52": GPPrior("matern52", noise=0.05),
     "periodic": GPPrior("periodic", length=(0.4, 1.5), period=(0.3, 1.5), noise=0.05),
 }
-PARTS = ("families", "field", "kernels", "series")
+PARTS = ("families", "field", "kernels")
 
 
 # --- draws of the prior ---
 
 
-def families() -> dict[str, Functions]:
+def families() -> dict[str, curves.Functions]:
     """Kinds of functions by name: all of the prior, its processes, each of its shapes."""
 
-    def shaped(shape: Shape) -> Functions:
-        return lambda random, x, used: unit(shape(random, direction(random, x, used)))
+    def shaped(shape: Shape) -> curves.Functions:
+        return lambda random, x, used: unit(shape(random, curves.direction(random, x, used)))
 
     def process(random: Random, x: Tensor, used: Tensor) -> Tensor:
         return unit(draw_process(random, x, draw_kernels(random, used)))
 
-    return {"all": draw_curve_functions, "process": process} | {
+    return {"all": curves.draw_curve_functions, "process": process} | {
         str(getattr(shape, "__name__", shape)): shaped(shape) for shape in SHAPES
     }
 
 
 def score_family(model: NeuralProcess, family: str, dims: int, pattern: str, count: int) -> Cell:
     """Mean log-likelihood, and its standard error, on held-out curves of a kind."""
-    shares = tuple(float(d == dims) for d in (1, 2, 3))
-    settings = CurveSettings(count, 256, dimensions=shares, patterns=PATTERNS[pattern], refresh_every=1)  # type: ignore[arg-type]
+    shares = float(dims == 1), float(dims == 2), float(dims == 3)
+    settings = curves.CurveSettings(
+        count, 256, dimensions=shares, patterns=PATTERNS[pattern], refresh_every=1
+    )
     generator = torch.Generator().manual_seed(SEED)
-    drawn = draw_curves(Random(generator, torch.device("cpu")), settings, count, families()[family])
+    drawn = curves.draw_curves(Random(generator, torch.device("cpu")), settings, count, families()[family])
     uniform = {"context": torch.rand(count, generator=generator)}
-    task = CurvePrior(settings).batch(drawn, uniform, torch.tensor(0))
+    task = curves.CurvePrior(settings).batch(drawn, uniform, torch.tensor(0))
     return summary(task_means(model, task))
 
 
@@ -120,7 +113,9 @@ def score_field(model: NeuralProcess, kernel: str, count: int) -> Cell:
     y, seen = task.all_points()
     empty = torch.zeros(*seen.shape, 2)
     used = torch.tensor([True, False, False]).expand(len(y), 3)
-    x = standardise(torch.cat([task.x_target, empty], -1), used, seen, task.mask_target, clip=CLIP_INPUT)
+    x = standardise(
+        torch.cat([task.x_target, empty], -1), used, seen, task.mask_target, clip=curves.CLIP_INPUT
+    )
     mean, std = output_scale(y.squeeze(-1), seen)
     scaled = ((y.squeeze(-1) - mean) / std).unsqueeze(-1)
     own = task_means(model, Task.from_points(x, scaled, seen, task.mask_target)) - std.squeeze(1).log()
@@ -193,7 +188,11 @@ def _score_function(model: NeuralProcess, name: str, rng: np.random.Generator) -
 def predicted(model: NeuralProcess, x: Floats, y: Floats, x_target: Floats) -> GaussianPredictive:
     """The network's predictive distribution at inputs [T, 1]."""
     known, outputs, asked = (torch.from_numpy(part) for part in (x, y, x_target))
-    return predict_curve(model, known, outputs, asked, MAX_CONTEXT)
+
+    def ask(view: CurveView, x: Tensor, y: Tensor, x_target: Tensor) -> GaussianPredictive:
+        return predict_curve(model, x, y, x_target, MAX_CONTEXT, view)
+
+    return ask(fit_view(known, outputs, "auto", ask), known, outputs, asked)
 
 
 def posterior(kernel: kernels.Kernel, x: Floats, y: Floats, x_target: Floats) -> tuple[Floats, Floats]:
@@ -215,30 +214,10 @@ def _fitted(name: str, x: Floats, y: Floats, x_target: Floats) -> tuple[Floats, 
     return mean, std
 
 
-# --- real series ---
-
-
-def score_series(model: NeuralProcess, rival: str, name: str, way: str, seed: int) -> Cell:
-    """Scores of the network, or of a rival of the benchmark, on a real series with points held out."""
-    folder = str(Path(__file__).parents[1] / "benchmarks" / "tables")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    series, predictives = importlib.import_module("series"), importlib.import_module("predictives")
-
-    def network(x: Floats, y: Floats, x_test: Floats, period: float, seed: int) -> Any:
-        found = predicted(model, x[:, None], y, x_test[:, None])
-        assert found.log_weights is not None
-        arrays = (found.log_weights.exp()[..., None], found.loc, found.scale)
-        return predictives.Mixture(*(array[0, :, 0, :, 0].T.numpy() for array in arrays))
-
-    series.MODELS["curves"] = network
-    return dict(series.measure(rival, name, way, seed))
-
-
 # --- all of it ---
 
 
-def cells(parts: list[str], count: int, fits: int, seeds: int) -> Iterator[Cell]:
+def cells(parts: list[str], count: int, fits: int) -> Iterator[Cell]:
     """What to measure, in order."""
     if "families" in parts:
         yield from (
@@ -251,13 +230,6 @@ def cells(parts: list[str], count: int, fits: int, seeds: int) -> Iterator[Cell]
         yield from ({"part": "field", "kernel": kernel, "count": count} for kernel in FIELD)
     if "kernels" in parts:
         yield from ({"part": "kernels", "kernel": kernel, "count": fits} for kernel in KERNELS)
-    if "series" in parts:
-        for rival in ("curves", "gp"):
-            for name, way in (
-                (n, w) for n in ("nile", "sunspots", "co2", "elnino") for w in ("points", "blocks")
-            ):
-                for seed in range(seeds):
-                    yield {"part": "series", "model": rival, "series": name, "way": way, "seed": seed}
 
 
 def run_cell(model: NeuralProcess, cell: Cell) -> Cell:
@@ -269,10 +241,8 @@ def run_cell(model: NeuralProcess, cell: Cell) -> Cell:
                 found = score_family(model, cell["family"], cell["dims"], cell["pattern"], cell["count"])
             case "field":
                 found = score_field(model, cell["kernel"], cell["count"])
-            case "kernels":
-                found = score_kernel(model, cell["kernel"], cell["count"])
             case _:
-                found = score_series(model, cell["model"], cell["series"], cell["way"], cell["seed"])
+                found = score_kernel(model, cell["kernel"], cell["count"])
     line = {**found, "wall_seconds": round(time.perf_counter() - start, 2)}
     print({**cell, **line}, flush=True)
     return line
@@ -286,10 +256,9 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--count", type=int, default=256, help="tasks of a family or a process of the field")
     parser.add_argument("--fits", type=int, default=48, help="functions of each kernel that are fitted")
-    parser.add_argument("--seeds", type=int, default=5, help="ways to hold points of a series out")
     options = parser.parse_args()
     model = load_pretrained("curves", options.weights)
-    wanted = cells(options.parts.split(","), options.count, options.fits, options.seeds)
+    wanted = cells(options.parts.split(","), options.count, options.fits)
     finish(([cell] for cell in wanted), options.out, lambda cells: [run_cell(model, cell) for cell in cells])
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dsvnp.aggregators import AGGREGATORS, Attention, TopK, attend, make_aggregator
+from dsvnp.aggregators import AGGREGATORS, Attention, TopK, attend, average, make_aggregator
 
 B, N, H = 5, 6, 4
 COUNTS = (0, 1, 2, 4, 6)  # filled slots of each set
@@ -128,6 +128,12 @@ def test_attention_is_a_softmax_over_the_filled_slots():
     queries, keys, values, mask = some_attention()
     expected = torch.stack([naive_attention(queries[b], keys[b], values[b], mask[b]) for b in range(B)])
     torch.testing.assert_close(attend(queries, keys, values, mask), expected)
+
+
+def test_an_average_sees_all_filled_slots_unless_told():
+    keys, (values, mask) = torch.randn(B, N, 2, dtype=torch.float64), some_sets()
+    scores = keys @ keys.transpose(-1, -2) / math.sqrt(2)
+    torch.testing.assert_close(average(scores, values, mask), attend(keys, keys, values, mask))
 
 
 def test_attention_over_full_sets_is_torchs():

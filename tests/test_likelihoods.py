@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 import torch
 import torch.nn.functional as F
@@ -75,6 +76,8 @@ def test_gaussian_predicts_a_mixture_of_gaussians_that_scores_as_training_does()
 def test_squared_error_is_averaged_over_outputs():
     raw, y = some_raw(3), some_y(3)
     torch.testing.assert_close(FixedGaussian(3).log_prob(raw, y), -(raw - y).square().mean(-1))
+    one = FixedGaussian(1).log_prob(raw[..., :1], y[..., :1])
+    torch.testing.assert_close(one, -(raw - y)[..., 0].square())
 
 
 def test_squared_error_predicts_around_the_raw_output_with_its_own_sigma_per_output():
@@ -333,6 +336,44 @@ def test_heads_of_no_size_are_refused():
         LowRankGaussian(1, 0)
 
 
+def test_the_components_of_a_mixture_lie_by_the_golden_ratio_and_its_kin():
+    """Rank of component n on axis j: that of the fraction of n g^−j, where g > 1 solves g^(D+1) = g + 1."""
+    for count, dim in ((7, 1), (9, 2), (11, 3)):
+        g = scipy.optimize.brentq(lambda g, dim=dim: g ** (dim + 1) - g - 1, 1.0, 2.0)
+        offsets = GaussianMixture(dim, count).offsets
+        for axis in range(dim):
+            place = [math.modf(n * g ** -(axis + 1))[0] for n in range(count)]
+            rank = [sorted(place).index(each) for each in place]
+            expected = scipy.stats.norm.ppf((np.array(rank) + 0.5) / count)
+            torch.testing.assert_close(
+                offsets[:, axis].double(), torch.as_tensor(expected), atol=1e-6, rtol=0
+            )
+
+
+def test_the_columns_of_a_low_rank_head_start_as_cosines():
+    for dim, rank in ((4, 3), (2, 5)):
+        offsets = LowRankGaussian(dim, rank).offsets
+        for d, r in np.ndindex(dim, rank):
+            expected = 0.3 * math.cos(math.pi * (d + 0.5) * (r % dim) / dim)
+            assert offsets[d, r].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_heads_have_the_customary_sizes_unless_told():
+    assert [make(3).floor for make in (Gaussian, GaussianMixture, LowRankGaussian)] == [0.1] * 3
+    assert (GaussianMixture(3).num_components, GaussianMixture(3).background) == (20, 0.0)
+    assert (LowRankGaussian(3).rank, GaussianMixture(3, 1).num_components, LowRankGaussian(3, 1).rank) == (
+        2,
+        1,
+        1,
+    )
+
+
+@pytest.mark.parametrize("background", [-0.1, 1.0, math.nan])
+def test_a_background_that_is_no_weight_is_refused(background):
+    with pytest.raises(ValueError, match="background is a weight, at least 0 and below 1"):
+        GaussianMixture(1, background=background)
+
+
 # --- the form of sigma ---
 
 
@@ -340,6 +381,16 @@ def test_an_exponential_sigma_is_the_exponential_of_the_raw_output():
     raw = torch.tensor([-5.0, -2.0, 0.0, 3.0]).double()
     torch.testing.assert_close(Gaussian(1, 0.0, "exp").sigma(raw), raw.exp(), rtol=2e-3, atol=0)
     torch.testing.assert_close(Gaussian(1, 0.2, "exp").sigma(raw), 0.2 + raw.exp(), rtol=2e-3, atol=0)
+
+
+def test_the_logarithm_of_a_sigma_without_a_floor_is_held_above_minus_12():
+    low = torch.tensor([-1e4, -12.0]).double()
+    expected = torch.tensor([math.exp(-12), math.exp(-12 + math.log(2))]).double()
+    torch.testing.assert_close(Gaussian(1, 0.0, "exp").sigma(low), expected)
+    plain = Gaussian(1, 0.0)
+    torch.testing.assert_close(plain.held(plain.sigma(low[:1])), expected[:1])
+    floored = Gaussian(1, 1e-9)
+    assert floored.held(torch.tensor(1e-8)) == 1e-8
 
 
 def test_an_unknown_form_of_sigma_is_refused():
@@ -415,11 +466,15 @@ def test_a_number_and_a_label_enter_an_encoder_apart():
     encoded = head.encode(y, torch.float64)
     assert torch.equal(encoded[0], torch.cat([y[0], torch.zeros(4, 3)], -1))
     assert encoded[1].tolist()[1] == [0.0, 1.0, 0.0, 0.0, 1.0]
+    assert head.dim_encoded == encoded.shape[-1]
+    assert head.dim_raw == head.numbers.dim_raw + 3
 
 
 def test_without_a_choice_of_kind_nothing_is_predicted_and_y_needs_its_flag():
     head, raw, y = both_kinds()
     with pytest.raises(ValueError, match="for_numbers"):
         head.components(raw)
-    with pytest.raises(ValueError, match="a value and its kind"):
-        head.check(y[..., :1], "y_context")
+    head.check(y, "y_context")
+    for wrong in (y[..., :1], y.long()):
+        with pytest.raises(ValueError, match="a value and its kind"):
+            head.check(wrong, "y_context")

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, asdict
 
 import pytest
 import torch
 from torch.distributions import Independent, Normal, kl_divergence
 
 from dsvnp.gaussian import DiagonalGaussian
-from dsvnp.objectives import Bound, Draws, Objective, Weights, annealing, importance_weighted, weighted_loss
+from dsvnp.objectives import (
+    KINDS,
+    Bound,
+    Draws,
+    Objective,
+    Weights,
+    annealing,
+    importance_weighted,
+    weighted_loss,
+)
 
 K, S, B, T, Z = 3, 2, 4, 5, 2
 COUNTED = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 0, 1], [0, 0, 0, 0, 1], [0, 1, 1, 1, 1]], dtype=torch.bool)
@@ -102,6 +111,27 @@ def test_a_batch_without_points_reports_zero_and_costs_its_global_divergence_onl
     bound = Bound.of(draws._replace(counted=torch.zeros_like(COUNTED)))
     assert bound.per_point()["log_likelihood"] == 0
     assert weighted_loss(bound, Weights(1.0, 0.0)) == 0
+
+
+def test_a_batch_of_one_point_is_divided_by_one(draws):
+    counted = torch.zeros_like(COUNTED)
+    counted[2, 4] = True
+    bound = Bound.of(draws._replace(counted=counted))
+    torch.testing.assert_close(bound.per_point()["log_likelihood"], draws.log_likelihood[..., 2, 4].mean())
+    torch.testing.assert_close(weighted_loss(bound, Weights()), -bound.elbo().sum())
+
+
+@pytest.mark.parametrize("missing", ["q", "p", "z"])
+def test_a_latent_that_is_not_whole_has_neither_divergence_nor_ratio(draws, missing):
+    """Draws from a prior have no posterior beside them: nothing is to be weighed."""
+    torch.testing.assert_close(
+        importance_weighted(draws._replace(**{f"{missing}_local": None, f"{missing}_global": None})),
+        importance_weighted(Draws(draws.log_likelihood, COUNTED)),
+    )
+    if missing != "z":
+        for level in ("local", "global"):
+            bound = Bound.of(draws._replace(**{f"{missing}_{level}": None}))
+            assert (getattr(bound, f"kl_{level}") == 0).all()
 
 
 # --- the loss ---
@@ -292,14 +322,75 @@ def test_settings_out_of_range_are_refused(settings, message):
 def test_settings_at_the_edge_are_allowed():
     edge = Objective(beta_local=0.0, beta_global=0.0, anneal="linear", anneal_steps=1, epsilon_local=1e-9)
     assert edge.constrained
+    for mix in (0.0, 1.0):
+        assert Objective(kind="gsnn", mix=mix, multiplier_rate=0.0, late_steps=0, free_bits=0.0).mix == mix
+    for num_global, num_local in ((1, 2), (2, 1), (2, 2)):
+        assert Objective(kind="iw", num_global=num_global, num_local=num_local).num_local == num_local
+
+
+@pytest.mark.parametrize("rate", [-0.1, math.inf, math.nan])
+def test_a_rate_of_multipliers_out_of_range_is_refused(rate):
+    with pytest.raises(ValueError, match="multiplier_rate must be finite and not negative"):
+        Objective(multiplier_rate=rate)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_takes_the_settings_that_it_has_a_term_for(kind):
+    """A setting alone; NPML has weights of the local ratios if it proposes z_*, and none otherwise."""
+    several = {"kind": kind, "num_global": 2, "num_local": 2}
+    Objective(**several)
+    only_bounds = (
+        {"free_bits": 0.1},
+        {"epsilon_local": 1.0},
+        {"epsilon_global": 1.0},
+        {"divide_global": False},
+    )
+    local = {"beta_local": 2.0}, {"anneal": "linear", "anneal_steps": 3}, {"late_steps": 1}
+    taken = {"elbo": 3, "gsnn": 3, "iw": 2, "npml": 1, "si": 0}[kind]
+    cases = [(each, taken == 3) for each in only_bounds] + [(each, taken >= 1) for each in local]
+    cases += [({"beta_global": 2.0}, taken >= 2)]
+    if kind == "npml":
+        cases += [({**each, "propose_local": False}, False) for each in local]
+    for settings, is_taken in cases:
+        if is_taken:
+            Objective(**several, **settings)
+        else:
+            with pytest.raises(ValueError, match=f"'{kind}' has no term for"):
+                Objective(**several, **settings)
+
+
+def test_each_kind_says_which_draws_it_needs():
+    made = {kind: Objective(kind=kind, num_local=2) for kind in KINDS}
+    assert {kind: (each.uses_posterior, each.uses_prior) for kind, each in made.items()} == {
+        "elbo": (True, False),
+        "iw": (True, False),
+        "npml": (False, True),
+        "gsnn": (True, True),
+        "si": (True, False),
+    }
 
 
 def test_the_defaults_are_the_papers_and_stay():
     objective = Objective()
-    assert (objective.beta_local, objective.beta_global) == (1.0, 1.0)
-    assert (objective.num_global, objective.num_local) == (1, 1)
-    assert objective.anneal == "none"
-    assert objective.multiplier_rate == 0.01
-    assert objective.divide_global
+    assert asdict(objective) == {
+        "beta_local": 1.0,
+        "beta_global": 1.0,
+        "anneal": "none",
+        "anneal_steps": 0,
+        "anneal_local": True,
+        "epsilon_local": None,
+        "epsilon_global": None,
+        "multiplier_rate": 0.01,
+        "divide_global": True,
+        "divide_by": "scored",
+        "num_global": 1,
+        "num_local": 1,
+        "kind": "elbo",
+        "mix": 0.5,
+        "free_bits": 0.0,
+        "propose_local": True,
+        "late_local": 100.0,
+        "late_steps": 0,
+    }
     with pytest.raises(FrozenInstanceError):
         objective.beta_local = 2.0

@@ -142,13 +142,16 @@ def main() -> None:
     kind: Kind = args.kind
     models = [model_of(name, kind) for name in args.models.split(",")]
     listed = [entry.name for entry in sorted(entries(kind, args.part), key=lambda entry: entry.rows)]
+    exported = {table.name: table for table in read_export(args.data)} if args.data else {}
+    if exported:  # of the catalogue this part only
+        hidden = {entry.name for entry in entries()} - set(listed)
+        listed = [name for name, table in exported.items() if table.kind == kind and name not in hidden]
     wanted = args.tables.split(",") if args.tables else listed
     if unknown := set(wanted) - set(listed):
         parser.error(
             f"{', '.join(sorted(unknown))}: not in the {args.part} part; there are {', '.join(listed)}"
         )
-    exported = {table.name: table for table in read_export(args.data)} if args.data else {}
-    read = exported.__getitem__ if args.data else None
+    read = exported.__getitem__ if exported else None
     folds = [int(fold) for fold in args.folds.split(",")]
     run(wanted, models, args.part, args.out, folds, args.jobs, read)
 

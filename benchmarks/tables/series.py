@@ -1,6 +1,7 @@
 """Real time series with points held out, and a Gaussian process whose kernel maximum likelihood chooses.
 
-    python benchmarks/tables/series.py --out FILE.jsonl
+    python benchmarks/tables/series.py --out results/series/rows.jsonl
+    python benchmarks/tables/series_report.py results/series
 
 | name | from statsmodels | points | block |
 | --- | --- | --- | --- |
@@ -41,6 +42,8 @@ from sklearn.gaussian_process.kernels import (
     RationalQuadratic,
     WhiteKernel,
 )
+
+from dsvnp import CurveRegressor
 
 Floats = NDArray[np.float64]
 Way = Literal["points", "blocks"]
@@ -140,8 +143,19 @@ def maximum_likelihood(x: Floats, y: Floats, x_test: Floats, period: float, seed
     return Gaussian(mean, std, {"kernel": best, "log_likelihood": round(float(found), 3)})
 
 
+def curves(x: Floats, y: Floats, x_test: Floats, period: float, seed: int) -> Mixture:
+    """Prediction of the pretrained network, which is told neither the period nor a kernel."""
+    curve = CurveRegressor().fit(x, y)
+    found = curve.predict_dist(x_test)
+    assert found.log_weights is not None
+    arrays = (found.log_weights.exp()[..., None], found.loc, found.scale)
+    view = {"period": curve.view_.period, "circle": curve.view_.circle, "weights": len(curve.view_.weights)}
+    return Mixture(*(array[0, :, 0, :, 0].T.numpy() for array in arrays), notes=view)
+
+
 Rival = Callable[[Floats, Floats, Floats, float, int], Any]
-MODELS: dict[str, Rival] = {"gp": maximum_likelihood}  # (x, y, x_test, period, seed) -> predictive
+# (x, y, x_test, period, seed) -> predictive
+MODELS: dict[str, Rival] = {"gp": maximum_likelihood, "curves": curves}
 
 
 def measure(model: str, name: str, way: Way, seed: int) -> dict[str, Any]:
@@ -161,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", default="gp")
+    parser.add_argument("--models", default="gp,curves")
     parser.add_argument("--series", default=",".join(BLOCKS))
     parser.add_argument("--seeds", type=int, default=NUM_SEEDS)
     parser.add_argument("--out", type=Path, required=True)

@@ -89,10 +89,12 @@ def test_a_graph_for_curves(dims):
     assert (got["std"] - wanted.stddev).abs().div(wanted.stddev).max() < NEAR
 
 
-def test_a_graph_of_a_fitted_curve_holds_its_points(tmp_path):
+@pytest.mark.parametrize("season", [None, 0.5])
+def test_a_graph_of_a_fitted_curve_holds_its_points(tmp_path, season):
     save_pretrained(small("curves"), Card("curves"), tmp_path, torch.float32)
     x, y, targets = (part.nan_to_num(100.0) for part in table(30, 7, 1))
-    estimator = CurveRegressor(weights=tmp_path).fit(x.numpy(), y.numpy())
+    estimator = CurveRegressor(weights=tmp_path, season=season).fit(x.numpy(), y.numpy())
+    assert estimator.view_.period == season
     graph = graph_of(estimator)
     assert set(graph.axes) - set(graph.defaults) == {"x_target"}
     got = graph.module(graph.defaults | {"x_target": targets[None]})

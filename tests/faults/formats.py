@@ -110,34 +110,40 @@ def _records(folder: Path) -> list[Format]:
 
 
 def _model_files(folder: Path) -> list[Format]:
-    """The files of a saved estimator, each also with a checksum that fits: the checks behind it are reached."""
+    """The files of saved estimators, each also with a checksum that fits: the checks behind it are reached."""
     x = np.linspace(0, 1, 20)[:, None]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fitted = NPRegressor("cnp", n_replicas=1, max_steps=1, width=4, random_state=0, device="cpu")
-        whole = fitted.fit(x, x[:, 0]).save(folder / "model")
-    good = {name: (whole / name).read_bytes() for name in (saving.RECORD, saving.TENSORS)}
-
-    def read(name: str, path: Path) -> None:
-        for other, data in good.items():
-            (path.parent / other).write_bytes(path.read_bytes() if other == name else data)
-        BaseNP.load(path.parent, device="cpu")
-
-    def read_signed(name: str, path: Path) -> None:
-        changed = {**good, name: path.read_bytes()}
-        record = json.loads(changed[saving.RECORD])
-        record["sha256"] = {saving.TENSORS: saving.files.digest(changed[saving.TENSORS])}
-        record["sha256"][saving.RECORD] = saving.files.digest_of_record(record)
-        (path.parent / saving.RECORD).write_text(json.dumps(record))
-        (path.parent / saving.TENSORS).write_bytes(changed[saving.TENSORS])
-        found = BaseNP.load(path.parent, device="cpu")
-        found.predict(x[:2])
-
+    made = {
+        "": NPRegressor("cnp", n_replicas=1, max_steps=1, width=4, random_state=0, device="cpu"),
+        "panel.": NPRegressor(effort="fast", random_state=0, device="cpu"),
+    }
     out = []
-    for name, data in good.items():
-        out.append(Format(f"{name}.plain", data, lambda path, name=name: read(name, path)))
-        out.append(Format(f"{name}.signed", data, lambda path, name=name: read_signed(name, path)))
+    for which, estimator in made.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            whole = estimator.fit(x, x[:, 0]).save(folder / f"{which}model")
+        good = {name: (whole / name).read_bytes() for name in (saving.RECORD, saving.TENSORS)}
+        for name in good:
+            out.append(Format(f"{which}{name}", good[name], partial(_load, good, name)))
+            out.append(Format(f"{which}{name}.signed", good[name], partial(_load_signed, good, name)))
     return out
+
+
+def _load(good: dict[str, bytes], name: str, path: Path) -> None:
+    """Load an estimator of which one file is another one."""
+    for other, data in good.items():
+        (path.parent / other).write_bytes(path.read_bytes() if other == name else data)
+    BaseNP.load(path.parent, device="cpu")
+
+
+def _load_signed(good: dict[str, bytes], name: str, path: Path) -> None:
+    """Load one whose checksums were made to fit, and let it predict."""
+    changed = {**good, name: path.read_bytes()}
+    record = json.loads(changed[saving.RECORD])
+    record["sha256"] = {saving.TENSORS: saving.files.digest(changed[saving.TENSORS])}
+    record["sha256"][saving.RECORD] = saving.files.digest_of_record(record)
+    (path.parent / saving.RECORD).write_text(json.dumps(record))
+    (path.parent / saving.TENSORS).write_bytes(changed[saving.TENSORS])
+    BaseNP.load(path.parent, device="cpu").predict(np.zeros((2, 1)))
 
 
 def _network_files(folder: Path) -> list[Format]:

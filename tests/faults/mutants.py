@@ -10,6 +10,7 @@ of dsvnp, and gets the mutant in place of the file.
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.abc
 import importlib.machinery
 import os
@@ -26,19 +27,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults import shares
+from tests.faults.equivalents import reason
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dsvnp"
+PANEL = "tests/tabular/test_panel.py::test_a_folder_names_the_network_and_refuses_another"
 TESTS = {  # patterns of files or folders, and the tests that mirror them, the quickest first
-    "objectives*": ["tests/test_objectives.py", "tests/training/test_objective_kinds.py"],
+    "objectives*": ["tests/test_objectives.py", "tests/test_losses.py"],
     "predictive*": ["tests/test_predictive.py", "tests/predictive"],
     "aggregators*": ["tests/test_aggregators.py"],
     "likelihoods*": ["tests/test_likelihoods.py"],
     "training/checkpoint*": ["tests/training/test_checkpoint.py"],
     "tabular/saving*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
-    "tabular/content*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
-    "tabular/checking*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
+    "tabular/content*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py", PANEL],
+    "tabular/checking*": ["tests/tabular/test_checking.py", "tests/tabular/test_saving_faults.py"],
 }
+# What tests import besides dsvnp: imported once, for all mutants.
+OTHERS = ["pytest", "pandas", "scipy.stats", "sklearn.linear_model", "rich.console", "typer", "narwhals"]
+OTHERS += ["safetensors.torch", "torch.distributions", "torch.func", "torch.utils._python_dispatch"]
 PYTEST = ["-q", "-x", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist"]
 # A mutant whose tests take so long counts as noticed: seconds of a processor, and by the clock of a busy machine.
 HANG, HANG_BY_CLOCK = 120, 900
@@ -174,10 +180,11 @@ def all_mutants() -> list[tuple[Mutant, list[str]]]:
 
 def prepare(root: Path, sampled: list[tuple[Mutant, list[str]]]) -> shares.Attack:
     """What one process does: it tries mutants in a folder of its own."""
+    for name in OTHERS:
+        with suppress(ImportError):
+            importlib.import_module(name)
     import torch
 
-    with suppress(ImportError):
-        import pandas  # noqa: F401
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(dir=root))
 
@@ -189,6 +196,19 @@ def prepare(root: Path, sampled: list[tuple[Mutant, list[str]]]) -> shares.Attac
         return place, f"line {mutant.line}: {mutant.before[:150]!r} -> {mutant.after[:150]!r}"
 
     return numbered
+
+
+def _explained(mutant: Mutant) -> dict[str, str]:
+    """A survivor: where, what, and why nobody could have noticed, if that is known."""
+    file = mutant.path.relative_to(SOURCE).as_posix()
+    line = mutant.path.read_text(encoding="utf-8").splitlines()[mutant.line - 1]
+    known = reason(file, line, mutant.before)
+    return {
+        "place": f"{file}:{mutant.line}",
+        "before": mutant.before[:200],
+        "after": mutant.after[:200],
+        "reason": known,
+    }
 
 
 def main() -> int:
@@ -216,7 +236,7 @@ def main() -> int:
         if failing:
             raise RuntimeError(f"{failing} fail without a mutant")
         report = shares.summary(tried(sampled), given)
-    survivors = report.pop("fallen")
+    survivors = [_explained(sampled[each["number"]][0]) for each in report.pop("fallen")]
     killed = 1 - len(survivors) / max(report["made"], 1)
     shares.write(
         {**report, "of": len(found), "killed": round(killed, 3), "survivors": survivors}, given.report

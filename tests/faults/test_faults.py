@@ -37,7 +37,7 @@ def test_faults_at_some_file_operations_leave_what_an_undisturbed_run_leaves(tmp
 
 def test_some_of_a_million_mutated_inputs_are_read_or_refused(tmp_path):
     kinds = formats(tmp_path)
-    fallen = {n: readers.attack(kinds[n % len(kinds)], n, 1, tmp_path) for n in range(25 * len(kinds))}
+    fallen = {n: readers.attack(kinds[n % len(kinds)], n, 1, tmp_path) for n in range(100 * len(kinds))}
     assert [wrong for wrong in fallen.items() if wrong[1] and not wrong[1].endswith(" s")] == []
 
 

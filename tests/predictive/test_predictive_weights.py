@@ -213,6 +213,39 @@ def test_the_crps_of_one_gaussian_is_the_closed_form():
     assert one.item() == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("equal", [False, True])
+def test_the_crps_is_the_mean_distance_less_half_of_that_between_two(weighted, equal):
+    made = GaussianPredictive(weighted.loc, weighted.scale) if equal else weighted
+    y, norm = some_y(), scipy.stats.norm
+
+    def distance(mean: float, deviation: float) -> float:
+        """E|N(mean, deviation²)|."""
+        z = mean / deviation
+        return mean * (2 * norm.cdf(z) - 1) + 2 * deviation * norm.pdf(z)
+
+    for b, t, d in EVERY[:2]:
+        weights, loc, scale = mixture(weighted, b, t, d)
+        weights = np.full_like(weights, 1 / len(weights)) if equal else weights
+        out = sum(w * distance(y[b, t, d].item() - m, s) for w, m, s in zip(weights, loc, scale, strict=True))
+        for i, j in np.ndindex(len(loc), len(loc)):
+            out -= weights[i] * weights[j] * distance(loc[i] - loc[j], math.hypot(scale[i], scale[j])) / 2
+        assert made.crps(y)[b, t, d].item() == pytest.approx(out, rel=1e-9)
+
+
+def test_the_mass_between_bounds_is_a_difference_of_cdfs(weighted):
+    low, high = some_y() - 0.3, some_y() + torch.tensor([0.4, 40.0])
+    torch.testing.assert_close(
+        weighted.log_mass_each(low, high).exp(), weighted.cdf(high) - weighted.cdf(low)
+    )
+    for b, t in np.ndindex(B, T):
+        total = 0.0
+        for k, s in np.ndindex(K, S * M):
+            normals = scipy.stats.norm(weighted.loc[k, s, b, t], weighted.scale[k, s, b, t])
+            of = (normals.cdf(high[b, t]) - normals.cdf(low[b, t])).prod()
+            total += weighted.log_weights[k, s, b, t].exp().item() / K * of
+        assert weighted.log_mass(low, high)[b, t].item() == pytest.approx(math.log(total), rel=1e-8)
+
+
 def test_a_missing_output_has_no_crps(weighted):
     y = some_y()
     y[1, 2, 0] = math.nan
@@ -244,6 +277,14 @@ def test_samples_take_components_by_weight_and_keep_outputs_together():
     assert torch.equal(sample[..., 0], -sample[..., 1])
     shares = torch.stack([(sample[..., 0] == i).float().mean() for i in range(4)])
     torch.testing.assert_close(shares, torch.tensor([0.1, 0.2, 0.3, 0.4]), atol=0.02, rtol=0)
+
+
+def test_the_last_component_is_taken_where_rounding_leaves_a_rest_above_the_last_edge(monkeypatch):
+    """A uniform number just below 1 may lie above a sum of weights that is rounded."""
+    loc = torch.arange(3.0).reshape(1, 3, 1, 1, 1)
+    made = GaussianPredictive(loc, torch.tensor(1e-6), torch.zeros(1, 3, 1, 1))
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.full(shape, 1.5))
+    assert made.sample(1).round().item() == 2
 
 
 def test_a_sample_of_a_prediction_that_is_not_a_number_shows_it(weighted):
@@ -280,6 +321,17 @@ def test_the_energy_score_leaves_missing_outputs_out(weighted):
     near = (x - y[0, 0, 0]).abs().mean()
     apart = (x - x.T).abs().sum() / 20
     torch.testing.assert_close(score[0, 0], near - 0.5 * apart)
+
+
+def test_two_samples_suffice_for_an_energy_score_and_256_are_drawn_unless_told(weighted, monkeypatch):
+    score = weighted.energy_score(some_y(), 2, torch.Generator().manual_seed(5))
+    a, b = weighted.sample(2, torch.Generator().manual_seed(5))
+    near = ((a - some_y()).norm(dim=-1) + (b - some_y()).norm(dim=-1)) / 2
+    torch.testing.assert_close(score, near - (a - b).norm(dim=-1) / 2)
+    asked = []
+    monkeypatch.setattr(weighted, "sample", lambda count, g: asked.append(count) or torch.zeros(2, B, T, D))
+    weighted.energy_score(some_y())
+    assert asked == [256]
 
 
 def test_one_sample_is_too_few_for_an_energy_score(weighted):

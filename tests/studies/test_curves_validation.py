@@ -54,7 +54,7 @@ def test_a_mean_is_over_the_targets_of_each_task():
     assert study.task_means(Constant(), task).tolist() == [0.0, 1.0, 2.0]
 
 
-def test_all_parts_but_the_series_are_measured_once(weights, tmp_path, monkeypatch, capsys):
+def test_all_parts_are_measured_once(weights, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out.jsonl"
     options = ["--parts", "families,field,kernels", "--count", "16", "--fits", "2"]
     monkeypatch.setattr(sys, "argv", ["study", str(weights), str(out), *options])
@@ -72,12 +72,3 @@ def test_all_parts_but_the_series_are_measured_once(weights, tmp_path, monkeypat
             assert line["gap"] > 0  # an untrained network does not beat the truth
     study.main()
     assert len(out.read_text().splitlines()) == len(lines)
-
-
-def test_a_series_is_scored_by_the_benchmark(weights, monkeypatch):
-    pytest.importorskip("statsmodels")
-    from dsvnp.pretrained import load_pretrained
-
-    found = study.score_series(load_pretrained("curves", weights), "curves", "nile", "points", 0)
-    assert found["points"] == 30
-    assert np.isfinite(found["nll"])

@@ -193,8 +193,8 @@ def test_boxes_of_several_inputs_cover_all_targets_once_and_end_at_equal_targets
 
 def test_pieces_of_a_long_curve_are_put_in_the_order_asked(curve):
     x, asked = RNG.uniform(0, 1, 500), RNG.uniform(0, 1, 90)
-    y = np.sin(6 * x)
-    curve.set_params(max_context=60).fit(x, y)
+    y = np.sin(6 * x) + RNG.normal(size=500)  # no part has a trend
+    curve.set_params(max_context=60, season=None).fit(x, y)
     together = curve.predict(asked)
     for places in boxes(torch.tensor(x)[:, None], torch.tensor(asked)[:, None], 60):
         rows, near = (part.numpy() for part in places)
@@ -203,6 +203,19 @@ def test_pieces_of_a_long_curve_are_put_in_the_order_asked(curve):
 
 
 # --- functions and pictures ---
+
+
+def test_a_trend_is_given_back(curve):
+    line = 1e3 * X + 5
+    functions = curve.fit(X, line + Y).sample_functions(ASKED, 3, random_state=5)
+    rest = np.polyval(np.polyfit(X, line + Y, 1), ASKED)
+    network = clone(curve).fit(X, line + Y - np.polyval(np.polyfit(X, line + Y, 1), X))
+    assert (network.view_.weights, curve.view_.period) == ((), None)
+    np.testing.assert_allclose(curve.predict(ASKED), network.predict(ASKED) + rest, rtol=1e-6)
+    drawn = network.sample_functions(ASKED, 3, random_state=5) + rest[:, None]
+    np.testing.assert_allclose(functions, drawn, rtol=1e-6)
+    with pytest.raises(ValueError, match="season must be a period above 0"):
+        CurveRegressor(season=-1).fit(X, Y)
 
 
 @pytest.mark.parametrize("noise", [False, True])
@@ -216,10 +229,11 @@ def test_functions_are_the_networks_in_the_users_units(curve, noise):
 
 def test_a_function_of_a_long_curve_is_drawn_from_the_nearest_points(curve):
     x = np.linspace(0, 1, 200)
-    curve.set_params(max_context=20).fit(x, np.sin(x))
+    y = (x - 0.5) ** 2  # no trend, neither all of it nor the part
+    curve.set_params(max_context=20).fit(x, y)
     near = np.abs(x - 0.5).argsort()[:20]
     drawn = curve.sample_functions([0.5], 2)
-    expected = clone(curve).fit(x[near], np.sin(x[near])).sample_functions([0.5], 2)
+    expected = clone(curve).fit(x[near], y[near]).sample_functions([0.5], 2)
     np.testing.assert_allclose(drawn, expected, rtol=1e-5)
 
 

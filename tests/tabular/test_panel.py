@@ -15,7 +15,7 @@ from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
 from dsvnp.tabular.asking import read
 from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_by, split_rows
-from dsvnp.tabular.consulting import Member, Problem, asked_together, consult
+from dsvnp.tabular.consulting import Member, PanelProblem, asked_together, consult
 from dsvnp.tabular.folds import HoldOut
 from dsvnp.tabular.leaves import Leaves
 from dsvnp.tabular.views import Layout, fit_view, relevance
@@ -105,6 +105,12 @@ def test_the_network_is_shown_gaps_and_codes():
     x = est._read_inputs(frame, reset=True)
     layout = Layout.of(est.encoding_, est.filling_)
     np.testing.assert_array_equal(layout.shown(x), [[1, 0], [np.nan, 1], [3, 2], [4, 0]])
+    filled = fit_view("filled", layout, x, x[:, 0])(x)
+    np.testing.assert_array_equal(
+        filled, [[1, 0, 0], [3, 1, 1], [3, 2, 0], [4, 0, 0]]
+    )  # the median, and a flag
+    assert "filled" in PanelProblem(layout, 0, CPU).views()
+    assert "filled" not in PanelProblem(Layout(1, (), ()), 0, CPU).views()
     with pytest.warns(UserWarning, match="was not there in training"):
         strange = est._read_inputs(pd.DataFrame({"a": [2.0], "town": ["q"]}), reset=False)
     np.testing.assert_array_equal(layout.shown(strange), [[2, np.nan]])
@@ -228,7 +234,7 @@ def test_members_that_read_together_say_what_each_says_alone():
     X = torch.cat(
         [X, (X[:, :1] > 0).double(), (X[:, :1] <= 0).double()], 1
     )  # a category, of which one column is shown
-    problem = Problem(Layout(3, (2,), ()), 0, CPU)
+    problem = PanelProblem(Layout(3, (2,), ()), 0, CPU)
     members = [Member(*each) for each in (("columns", 1), ("residuals", 0), ("components", 2), ("linear", 0))]
     groups = asked_together([*members, members[0]])
     assert groups == [members[:3], members[3:]]

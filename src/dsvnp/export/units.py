@@ -15,7 +15,8 @@ from dsvnp.export.network import exportable, network_axes, predictive_of
 from dsvnp.export.outputs import outputs_of
 from dsvnp.likelihoods import Categorical
 from dsvnp.models.base import NeuralProcess
-from dsvnp.predictive import GaussianPredictive
+from dsvnp.predictive import GaussianPredictive, Predictive
+from dsvnp.pretrained.seasons import CurveView
 from dsvnp.sources.priors.curves import CLIP_INPUT
 from dsvnp.sources.priors.scaling import output_scale, standardise
 from dsvnp.sources.priors.spectra import DIMENSIONS
@@ -27,26 +28,40 @@ class ScaledModule(nn.Module):
 
     Args:
         model: the network.
+        view: how a curve is shown to it.
         settings: of `standardise`.
     """
 
-    def __init__(self, model: NeuralProcess, **settings: Any) -> None:
+    def __init__(self, model: NeuralProcess, view: CurveView | None = None, **settings: Any) -> None:
         super().__init__()
+        self.view = view
         self.model, self.settings = exportable(model), settings
         self.labels = isinstance(model.likelihood, Categorical)
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        if self.view is not None:
+            return self._viewed(self.view, inputs)
+        return outputs_of(self._predict(inputs))
+
+    def _viewed(self, view: CurveView, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        x, x_target = inputs["x_context"], inputs["x_target"]
+        shown = {"x_context": view.inputs(x), "x_target": view.inputs(x_target)}
+        found = self._predict({**inputs, **shown, "y_context": inputs["y_context"] - view.baseline(x)})
+        assert isinstance(found, GaussianPredictive)
+        return outputs_of(found.affine(view.baseline(x_target), torch.ones((), dtype=torch.float64)))
+
+    def _predict(self, inputs: dict[str, Tensor]) -> Predictive:
         y, mask = inputs["y_context"], inputs["mask_context"]
         mask = mask & (torch.ones_like(y[..., 0], dtype=torch.bool) if self.labels else ~y[..., 0].isnan())
         x = self._inputs(inputs["x_context"], inputs["x_target"], mask)
         x, x_target = x[:, : mask.shape[1]], x[:, mask.shape[1] :]
         if self.labels:
-            return outputs_of(predictive_of(self.model, x, y, mask, x_target, {}).map(Tensor.double))
+            return predictive_of(self.model, x, y, mask, x_target, {}).map(Tensor.double)
         mean, std = (part.unsqueeze(-1) for part in output_scale(y[..., 0], mask))  # [B, 1, 1]
         outputs = ((y - mean) / std).clamp(-CLIP_OUTPUT, CLIP_OUTPUT).float()
         predictive = predictive_of(self.model, x, outputs, mask, x_target, {}).map(Tensor.double)
         assert isinstance(predictive, GaussianPredictive)
-        return outputs_of(predictive.affine(mean, std))
+        return predictive.affine(mean, std)
 
     def _inputs(self, x: Tensor, x_target: Tensor, mask: Tensor) -> Tensor:
         """Scaled and coded inputs of context and targets together, [B, C + T, 2·D]."""
@@ -69,9 +84,9 @@ def curve_graph(model: NeuralProcess) -> Graph:
     return _graph(model, "inputs", {"clip": CLIP_INPUT}, {"kind": "curves", "context": "up to 896 points"})
 
 
-def one_curve_graph(model: NeuralProcess, x: Tensor, y: Tensor) -> Graph:
+def one_curve_graph(model: NeuralProcess, x: Tensor, y: Tensor, view: CurveView) -> Graph:
     """Make the graph of a pretrained network that predicts one curve from its points x [N, D], y [N]."""
-    graph = curve_graph(model)
+    graph = replace(curve_graph(model), module=ScaledModule(model, view, clip=CLIP_INPUT))
     fixed = {"tasks": 1, "inputs": x.shape[1]}
     axes = {name: tuple(fixed.get(str(axis), axis) for axis in each) for name, each in graph.axes.items()}
     points = {"x_context": x[None], "y_context": y[None, :, None]}

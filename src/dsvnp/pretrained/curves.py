@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dsvnp.models.base import NeuralProcess
 from dsvnp.predictive import GaussianPredictive, concatenate
+from dsvnp.pretrained.seasons import CurveView
 from dsvnp.sources.priors.curves import CLIP_INPUT, CLIP_OUTPUT
 from dsvnp.sources.priors.scaling import output_scale, standardise
 from dsvnp.sources.priors.spectra import DIMENSIONS
@@ -63,9 +64,18 @@ def scaled_task(x: Tensor, y: Tensor, x_target: Tensor, device: torch.device | s
 
 
 def predict_curve(
-    model: NeuralProcess, x: Tensor, y: Tensor, x_target: Tensor, max_context: int
+    model: NeuralProcess,
+    x: Tensor,
+    y: Tensor,
+    x_target: Tensor,
+    max_context: int,
+    view: CurveView | None = None,
 ) -> GaussianPredictive:
     """Predict at inputs [T, D] from the points x [N, D], y [N], in the user's units and in float64."""
+    if view is not None:
+        rest = y - view.baseline(x)[:, 0]
+        found = predict_curve(model, view.inputs(x), rest, view.inputs(x_target), max_context)
+        return found.affine(view.baseline(x_target), torch.ones((), dtype=torch.float64))
     device = next(model.parameters()).device
     parts, places = [], []
     for rows, near in boxes(x, x_target, max_context):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.schema import TEXT, wrong
-from dsvnp.tabular.recipe import Recipe
+from dsvnp.tabular.recipe import FitRecipe
 
 RECORD_FORM = {
     **dict.fromkeys(("format", "dsvnp", "kind"), TEXT),
@@ -27,7 +27,7 @@ CHOICES = {"output": ("same", "array"), "missing": ("impute", "refuse")}
 MAY_BE_MISSING = ("context.y", "calibration")  # where NaN is an output that is not known
 
 
-def check_recipe(recipe: Recipe) -> Recipe:
+def check_recipe(recipe: FitRecipe) -> FitRecipe:
     """The recipe, unless a model of it could not be made in any time or memory."""
     for each in fields(recipe):
         value = getattr(recipe, each.name)
@@ -87,16 +87,18 @@ def _shapes(record: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, tup
         "prior": (2, dim_y) if regression else (dim_y,),
         "calibration": (None,) if regression else (None, dim_y + 1),
     }
-    for row in range(record.get("num_replicas", 0)):
-        out |= {f"replica.{row}.inputs.{name}": (dim_x,) for name in ("centre", "spread")}
+    if "panel" in record:
+        out["stretch"] = (dim_y if regression else 1,)
+    for owner in [f"replica.{row}." for row in range(record.get("num_replicas", 0))] or [""]:  # or a panel
+        out |= {f"{owner}inputs.{name}": (dim_x,) for name in ("centre", "spread")}
         parts = ("bias", "scale", "damping", "stretch", "power") if regression else ("bias",)
-        linear = tensors[f"replica.{row}.outputs.weight"]
+        linear = tensors[f"{owner}outputs.weight"]
         size = dim_y if regression or linear.numel() else 0  # a classifier may have no linear part
-        out |= {f"replica.{row}.outputs.{name}": (size,) for name in parts}
+        out |= {f"{owner}outputs.{name}": (size,) for name in parts}
         wide = 2 * dim_x if regression and record["version"] > 1 else dim_x
-        out[f"replica.{row}.outputs.weight"] = (wide if size else 0, size)
+        out[f"{owner}outputs.weight"] = (wide if size else 0, size)
         if not regression:
-            out |= {f"replica.{row}.outputs.{name}": (1,) for name in ("temperature", "trust")}
+            out |= {f"{owner}outputs.{name}": (1,) for name in ("temperature", "trust")}
     return {name: shape for name, shape in out.items() if name in tensors or record["version"] >= 5}
 
 

@@ -18,6 +18,7 @@ from dsvnp.models.base import NeuralProcess
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.pretrained.curves import outside, predict_curve, scaled_task
 from dsvnp.pretrained.loading import SHIPPED, load_pretrained
+from dsvnp.pretrained.seasons import CurveView, fit_view
 from dsvnp.sources.priors.spectra import DIMENSIONS
 
 Floats = NDArray[np.float64]
@@ -30,8 +31,11 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
 
     `fit` keeps the points and trains nothing; a prediction is one pass of the network over them. Inputs are one to
     three columns of numbers or dates (days since 1970), in any units; the network scales them by the points of the fit.
+    Of one input it also looks for a season and a trend (`dsvnp.pretrained.seasons`).
 
     Args:
+        season: period of a season, in units of X (days for dates); "auto" looks for one and keeps it if held-out points
+            are predicted better with it; None for none. For one input.
         max_context: points that a prediction is made from, at most. A longer curve is predicted piece by piece, each
             from the points nearest to it.
         weights: folder with the network's two files; None takes those of the package.
@@ -40,14 +44,20 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
     Attributes:
         X_: inputs of the points, in days where they were dates, [points, inputs].
         y_: their outputs, without missing ones, [points].
+        view_: season and trend that were found; `view_.period` is None without a season.
     """
 
     def __init__(
-        self, max_context: int = 896, weights: Path | str | None = None, device: str = "cpu"
+        self,
+        max_context: int = 896,
+        weights: Path | str | None = None,
+        device: str = "cpu",
+        season: float | str | None = "auto",
     ) -> None:
         self.max_context = max_context
         self.weights = weights
         self.device = device
+        self.season = season
 
     def fit(self, X: Any, y: Any) -> Self:
         """Keep the points of a curve.
@@ -58,6 +68,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         """
         if self.max_context < 2:
             raise ValueError(f"max_context must be at least 2, got {self.max_context}")
+        if not (self.season in ("auto", None) or (isinstance(self.season, int | float) and self.season > 0)):
+            raise ValueError(f"season must be a period above 0, 'auto' or None, got {self.season!r}")
         x, dates = inputs_of(X)
         outputs = np.asarray(y, dtype=np.float64)
         if outputs.ndim == 2 and outputs.shape[1] == 1:
@@ -73,6 +85,7 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"a curve needs at least 2 points with a known output, got {known.sum()}")
         self.X_, self.y_, self.dates_ = x[known], outputs[known], dates
         self.n_features_in_ = x.shape[1]
+        self.view_ = fit_view(*self._points(), self.season, self._ask)
         return self
 
     def predict_dist(self, X: Any) -> GaussianPredictive:
@@ -80,7 +93,7 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
 
         It has means, variances, quantiles, log-densities, CRPS and samples; see `dsvnp.predictive`.
         """
-        return predict_curve(self._model(), *self._points(), self._targets(X), self.max_context)
+        return self._ask(self.view_, *self._points(), self._targets(X))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Mean at inputs, [points]; with `return_std` also the standard deviation of observations there."""
@@ -128,15 +141,18 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
             block: inputs that are drawn at once, independently of each other: faster, and less coherent.
             random_state: an integer gives the same functions each time.
         """
-        targets = self._targets(X)
+        given = self._targets(X)
         x, y = self._points()
+        y = y - self.view_.baseline(x)[:, 0]
+        x, targets = self.view_.inputs(x), self.view_.inputs(given)
         near = (outside(x, targets) / x.std(0).clamp(min=1e-300)).norm(dim=-1).argsort()[: self.max_context]
         scaled = scaled_task(x[near], y[near], targets, self.device_)
         generator = _generator(random_state, self.device_)
         drawn: Tensor = self._model().sample_functions(
             scaled.task, n_samples, noise=noise, block=block, generator=generator
         )
-        values: Floats = (scaled.mean + scaled.std * drawn[:, 0, :, 0].double().cpu()).T.numpy()
+        rest = scaled.mean + scaled.std * drawn[:, 0, :, 0].double().cpu()  # [samples, points]
+        values: Floats = (rest + self.view_.baseline(given)[:, 0]).T.numpy()
         return values
 
     def plot(self, ax: Any = None, X: Any = None, coverage: float = 0.9, n_functions: int = 0) -> Any:
@@ -163,14 +179,14 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
 
         return to_onnx(self, path, required=required)
 
-    def network_and_points(self) -> tuple[NeuralProcess, Tensor, Tensor]:
-        """The network, and inputs [N, D] and outputs [N] of a curve that it reads at once."""
+    def network_and_points(self) -> tuple[NeuralProcess, Tensor, Tensor, CurveView]:
+        """The network, inputs [N, D] and outputs [N] of a curve that it reads at once, and how it is shown them."""
         x, y = self._points()
         if len(x) > self.max_context:
             raise ValueError(
                 f"a file predicts from at most max_context={self.max_context} points, got {len(x)}; fit fewer of them"
             )
-        return self._model(), x, y
+        return self._model(), x, y, self.view_
 
     # --- inside ---
 
@@ -182,8 +198,11 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
     def _model(self) -> NeuralProcess:
         return _network(str(SHIPPED if self.weights is None else self.weights), self.device_)
 
+    def _ask(self, view: CurveView, x: Tensor, y: Tensor, targets: Tensor) -> GaussianPredictive:
+        return predict_curve(self._model(), x, y, targets, self.max_context, view)
+
     def _points(self) -> tuple[Tensor, Tensor]:
-        check_is_fitted(self)
+        check_is_fitted(self, "X_")
         return torch.from_numpy(self.X_), torch.from_numpy(self.y_)
 
     def _targets(self, X: Any) -> Tensor:

@@ -1,0 +1,61 @@
+"""Studies of scaling: laws that made the points are found again, and operations are counted as by hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dsvnp.pretrained.recipes import tables
+from studies import scaling, scaling_rows
+
+
+def courses(noise=0.0):
+    rng = np.random.default_rng(0)
+    theta = np.array([0.5, np.log(0.2), 0.4, np.log(0.3), 0.5])
+    made = []
+    for size, last in ((0.25, 16_000), (1.0, 21_000), (4.0, 6_000)):
+        steps = np.arange(2000, last, 500.0)
+        loss = scaling.law(theta, np.array(size), steps / scaling.UNIT)
+        made.append(scaling.Course(size, steps, loss + noise * rng.normal(size=len(steps))))
+    return theta, made
+
+
+def test_the_law_is_found_and_its_best_size_is_where_the_slopes_agree(monkeypatch):
+    theta, made = courses()
+    assert scaling.fit_law(made) == pytest.approx(theta, rel=0.05)
+    size, loss = scaling.best_size(theta, 10.0)
+    # On N·S = C the slopes balance: α A N^−α = β B S^−β.
+    _, a, alpha, b, beta = theta
+    best = (alpha * np.exp(a) / (beta * np.exp(b)) * 10.0**beta) ** (1 / (alpha + beta))
+    assert size == pytest.approx(best, rel=0.02)
+    assert loss == pytest.approx(scaling.law(theta, best, 10.0 / best), abs=1e-4)
+    monkeypatch.setattr(scaling, "NUM_DRAWS", 10)
+    found = scaling.predictions(courses(0.005)[1], 2.0)["ahead"]["10"]["loss"]
+    assert found[1] <= found[0] + 0.02
+    assert found[0] <= found[2] + 0.02
+    assert found[0] == pytest.approx(scaling.best_size(theta, 20.0)[1], abs=0.05)
+
+
+def test_a_log_is_read_without_its_warm_up(tmp_path):
+    lines = [{"step": step, "log_likelihood": [-1.0 / step]} for step in (500, 1500, 2000, 2500)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    course = scaling.read_course(tmp_path / "log.jsonl", 2.0)
+    assert course.steps.tolist() == [2000, 2500]
+    assert course.loss == pytest.approx([1 / 2000, 1 / 2500])
+
+
+def test_operations_grow_with_the_square_of_the_width():
+    steps = [scaling.flops_of_step(tables().widened(width)) for width in (0.25, 0.5)]
+    assert 3 < steps[1] / steps[0] < 4
+    arch = tables().make.args[0]
+    costs = [scaling_rows.cost(arch, rows, 20) for rows in (1e3, 1e6)]
+    assert costs[0]["attention"] < 0.3 < 0.99 < costs[1]["attention"]
+    by_hand = 1.1e6 * 1e6 * 4 * 256 * 6 / 1e12  # scores and sums of values, in six layers
+    assert costs[1]["tera_operations"] * costs[1]["attention"] == pytest.approx(by_hand, rel=0.01)
+
+
+def test_the_power_of_rows_is_found():
+    sizes = np.array(scaling_rows.SIZES, float)
+    loss = (0.3 + 2 * sizes**-0.5)[None] + np.array([[-0.5], [0.5]])
+    floor, a, b = scaling_rows.fit_power(loss)
+    assert (floor, np.exp(a), b) == pytest.approx((0.3, 2, 0.5), rel=1e-3)
