@@ -21,6 +21,7 @@ from dsvnp import MODELS, NPClassifier, NPRegressor
 
 OUT = Path(__file__).parents[1] / "results" / "estimators" / "conformance.json"
 SETTINGS = {"n_replicas": 1, "max_steps": 40, "width": 32, "n_draws": 2, "random_state": 0, "device": "cpu"}
+EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "copies of a row are held out together"}
 
 
 def main() -> None:
@@ -30,7 +31,9 @@ def main() -> None:
         for kind in (NPRegressor, NPClassifier):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                checks = check_estimator(kind(model, **SETTINGS), on_skip=None, on_fail=None)
+                checks = check_estimator(
+                    kind(model, **SETTINGS), expected_failed_checks=EXPECTED, on_skip=None, on_fail=None
+                )
             failed = {c["check_name"]: str(c["exception"])[:200] for c in checks if c["status"] == "failed"}
             counts = dict(Counter(check["status"] for check in checks))
             rows.append({"model": model, "estimator": kind.__name__, **counts, "failures": failed})

@@ -1,10 +1,19 @@
-"""NPRegressor and NPClassifier, trained as DSVNP, against scikit-learn's estimators, on tables not used for tuning.
+"""NPRegressor and NPClassifier against scikit-learn's estimators, on tables not used for tuning.
 
-    DSVNP_DATA=… python benchmarks/estimators.py --repeats 5
+    DSVNP_DATA=… python benchmarks/estimators.py --repeats 5 --jobs 16
+
+| name | what it is |
+| --- | --- |
+| NPRegressor, NPClassifier | the default: the pretrained network, nothing is trained |
+| NPRegressor dsvnp, NPClassifier dsvnp | `model="dsvnp"`, trained on the fold |
+| GP, MLP | scikit-learn's, on standardised numbers; the kernel's parameters by the marginal likelihood |
+| logistic | multinomial, on standardised inputs, C by the log-loss of 5 inner folds |
+| HistGradientBoosting | scikit-learn's with its defaults |
 
 The script cross-validates every pair of a data set and an estimator with 5 folds, `--repeats` times. It writes each
-finished fold at once, and a later run adds the missing ones. `--table` only rewrites the table. Errors are in units of
-each output's deviation on the training fold; WQ and SCM20d need the data directory.
+finished fold at once, and a later run adds the missing ones; `--again` measures the named estimators again. `--table`
+only rewrites the table. `--jobs` folds run at once, each in a process of one thread. Errors are in units of each
+output's deviation on the training fold; WQ and SCM20d need the data directory.
 """
 
 from __future__ import annotations
@@ -15,9 +24,12 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,12 +40,15 @@ from sklearn import datasets
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dsvnp import NPClassifier, NPRegressor
 from dsvnp.paper.datasets.catalogue import load_table
+from estimators_table import write_table
 
 FOLDER = Path(__file__).parents[1] / "results" / "estimators"
 FOLDS, MOST_GP_ROWS, BINS = 5, 2000, 15
@@ -69,24 +84,32 @@ CLASSIFICATION: dict[str, Callable[[], Data]] = {
     "breast cancer": lambda: datasets.load_breast_cancer(return_X_y=True),
     "digits": lambda: datasets.load_digits(return_X_y=True),
 }
-NOT_JUDGED = {"linnerud"}
 
 # --- estimators: each is fitted to a training fold and answers for a test fold ---
 
 
-def neural_process(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, seed: int) -> Row:
-    fitted = NPRegressor("dsvnp", random_state=seed, device="cpu").fit(X, y)
-    mean = fitted.predict(X_test)
-    log_prob = np.stack([_marginal(fitted, X_test, y_test, i) for i in range(y.shape[1])], 1)
+def neural_process(
+    model: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, seed: int
+) -> Row:
+    fitted = NPRegressor(model, random_state=seed, device="cpu").fit(X, y)
+    found = fitted.predict_dist(X_test)
+    log_prob = np.stack([found.log_prob(_alone(y_test, i)) for i in range(y.shape[1])], 1)
     nll = -log_prob - np.log(y.std(0))
-    return {"rmse": rmse(mean, y_test, y), "nll": float(nll.mean()), "recipe": asdict(fitted.recipe_)}
+    return {"rmse": rmse(found.mean, y_test, y), "nll": float(nll.mean()), **_how(fitted)}
 
 
-def _marginal(fitted: NPRegressor, X: np.ndarray, y: np.ndarray, output: int) -> np.ndarray:
-    """Log-density of one output by itself, like that of the Gaussian process."""
+def _alone(y: np.ndarray, output: int) -> np.ndarray:
+    """One output, whose log-density is then comparable with that of the Gaussian process."""
     alone = np.full_like(y, np.nan)
     alone[:, output] = y[:, output]
-    return fitted.log_prob(X, alone)
+    return alone
+
+
+def _how(fitted: Any) -> Row:
+    """The recipe of a training, or who sits on the panel."""
+    if fitted.recipe_ is not None:
+        return {"recipe": asdict(fitted.recipe_)}
+    return {"how": fitted.how_it_predicts}
 
 
 def gaussian_process(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, seed: int) -> Row:
@@ -156,19 +179,34 @@ def classify(make: Callable[[int], Any]) -> Callable[..., Row]:
         bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
         sums = [np.bincount(bins, weights, BINS).tolist() for weights in (None, confidence, correct)]
         own = probs[np.arange(len(y_test)), np.searchsorted(fitted.classes_, y_test)]
-        return {
-            "accuracy": float(correct.mean()),
-            "nll": float(-np.log(own.clip(1e-12)).mean()),
-            "bins": sums,
-        }
+        nll = float(-np.log(own.clip(1e-12)).mean())
+        how = _how(fitted) if isinstance(fitted, NPClassifier) else {}
+        return {"accuracy": float(correct.mean()), "nll": nll, "bins": sums, **how}
 
     return measure
 
 
+def our_classifier(model: str, seed: int) -> NPClassifier:
+    return NPClassifier(model, random_state=seed, device="cpu")
+
+
+def logistic(seed: int) -> Any:
+    inner = StratifiedKFold(5, shuffle=True, random_state=seed)
+    settings: dict[str, Any] = {"Cs": np.logspace(-3, 3, 13), "cv": inner, "scoring": "neg_log_loss"}
+    return make_pipeline(StandardScaler(), LogisticRegressionCV(**settings, max_iter=2000))
+
+
 ESTIMATORS: dict[str, dict[str, Callable[..., Row]]] = {
-    "regression": {"NPRegressor": neural_process, "GP": gaussian_process, "MLP": perceptron},
+    "regression": {
+        "NPRegressor": partial(neural_process, "auto"),
+        "NPRegressor dsvnp": partial(neural_process, "dsvnp"),
+        "GP": gaussian_process,
+        "MLP": perceptron,
+    },
     "classification": {
-        "NPClassifier": classify(lambda seed: NPClassifier("dsvnp", random_state=seed, device="cpu")),
+        "NPClassifier": classify(partial(our_classifier, "auto")),
+        "NPClassifier dsvnp": classify(partial(our_classifier, "dsvnp")),
+        "logistic": classify(logistic),
         "HistGradientBoosting": classify(lambda seed: HistGradientBoostingClassifier(random_state=seed)),
     },
 }
@@ -181,38 +219,70 @@ def kind_of(dataset: str) -> str:
 # --- running ---
 
 
-def splits(
-    dataset: str, X: np.ndarray, y: np.ndarray, repeat: int
-) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    folds = KFold if dataset in REGRESSION else StratifiedKFold
-    made = folds(FOLDS, shuffle=True, random_state=repeat).split(X, y)
-    yield from ((fold, train, test) for fold, (train, test) in enumerate(made))
+class Job(NamedTuple):
+    """One fold of one estimator on one data set."""
+
+    repeat: int
+    dataset: str
+    fold: int
+    estimator: str
 
 
-def run(names: list[str], estimators: list[str], repeats: int, folder: Path) -> None:
-    """Measure the missing folds, one repeat of all pairs after the other."""
-    rows = load(folder)
-    done = {(row["dataset"], row["estimator"], row["repeat"], row["fold"]) for row in rows}
+@cache
+def data_of(dataset: str) -> Data:
+    X, y = (REGRESSION | CLASSIFICATION)[dataset]()
+    return X, y.reshape(len(y), -1) if dataset in REGRESSION else y
+
+
+def split(job: Job) -> tuple[np.ndarray, np.ndarray]:
+    folds = KFold if job.dataset in REGRESSION else StratifiedKFold
+    made = folds(FOLDS, shuffle=True, random_state=job.repeat).split(*data_of(job.dataset))
+    return list(made)[job.fold]
+
+
+def measure(job: Job) -> Row:
+    """Fit to the rows of a fold and measure the others."""
+    (X, y), (train, test) = data_of(job.dataset), split(job)
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # networks and kernels that did not converge
+        how = ESTIMATORS[kind_of(job.dataset)][job.estimator]
+        values = how(X[train], y[train], X[test], y[test], FOLDS * job.repeat + job.fold)
+    return {**job._asdict(), **values, "seconds": round(time.process_time() - start, 1)}
+
+
+def missing(names: list[str], estimators: list[str], repeats: int, rows: list[Row]) -> Iterator[Job]:
+    """The folds to measure, one repeat of all pairs after the other."""
+    done = {Job(*(row[field] for field in Job._fields)) for row in rows}
     for repeat in range(repeats):
         for name in names:
-            X, y = (REGRESSION | CLASSIFICATION)[name]()
-            y = y.reshape(len(y), -1) if name in REGRESSION else y
-            for fold, train, test in splits(name, X, y, repeat):
-                for estimator, measure in ESTIMATORS[kind_of(name)].items():
-                    if (name, estimator, repeat, fold) in done or (
-                        estimators and estimator not in estimators
-                    ):
-                        continue
-                    start = time.perf_counter()
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")  # networks and kernels that did not converge
-                        values = measure(X[train], y[train], X[test], y[test], FOLDS * repeat + fold)
-                    seconds = round(time.perf_counter() - start, 1)
-                    row = {"dataset": name, "estimator": estimator, "repeat": repeat, "fold": fold}
-                    rows.append({**row, **values, "seconds": seconds})
-                    save(rows, folder)
-                    shown = {k: round(v, 4) for k, v in values.items() if isinstance(v, float)}
-                    print(name, estimator, repeat, fold, shown, seconds, flush=True)
+            for fold in range(FOLDS):
+                for estimator in ESTIMATORS[kind_of(name)]:
+                    job = Job(repeat, name, fold, estimator)
+                    if job not in done and (not estimators or estimator in estimators):
+                        yield job
+
+
+def _asked(row: Row, names: list[str], estimators: list[str]) -> bool:
+    return row["dataset"] in names and (not estimators or row["estimator"] in estimators)
+
+
+def measured(jobs: list[Job], processes: int) -> Iterator[Row]:
+    """Rows as they are finished."""
+    if processes == 1:
+        yield from map(measure, jobs)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        yield from (done.result() for done in as_completed([pool.submit(measure, job) for job in jobs]))
+
+
+def run(jobs: list[Job], rows: list[Row], folder: Path, processes: int) -> None:
+    """Measure folds and write each at once."""
+    for row in measured(jobs, processes):
+        rows.append(row)
+        save(rows, folder)
+        shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
+        print(*(v for k, v in shown.items() if k not in ("bins", "recipe", "how")), flush=True)
 
 
 def load(folder: Path) -> list[Row]:
@@ -222,129 +292,11 @@ def load(folder: Path) -> list[Row]:
 
 def save(rows: list[Row], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    order = [*REGRESSION, *CLASSIFICATION]
+    rows = sorted(rows, key=lambda row: (row["repeat"], order.index(row["dataset"]), row["fold"]))
     lines = ",\n".join(json.dumps(row) for row in rows)
     (folder / "rows.tmp").write_text(f"[\n{lines}\n]\n")
     os.replace(folder / "rows.tmp", folder / "rows.json")
-
-
-# --- the table ---
-
-
-def column(rows: list[Row], dataset: str, estimator: str, metric: str) -> dict[tuple[int, int], float]:
-    """Values of a metric by repeat and fold."""
-    return {
-        (row["repeat"], row["fold"]): row[metric]
-        for row in rows
-        if row["dataset"] == dataset and row["estimator"] == estimator and metric in row
-    }
-
-
-def paired(
-    ours: dict[tuple[int, int], float], theirs: dict[tuple[int, int], float]
-) -> tuple[float, float, int]:
-    """Mean and standard error of ours − theirs over the folds that both have, and their number."""
-    folds = sorted(ours.keys() & theirs.keys())
-    gaps = np.array([ours[fold] - theirs[fold] for fold in folds])
-    spread = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.inf
-    return float(gaps.mean()) if len(gaps) else np.nan, float(spread), len(folds)
-
-
-def ece(rows: list[Row], dataset: str, estimator: str) -> float:
-    """Expected calibration error of all test rows of a repeat together, averaged over repeats."""
-    each: dict[int, list[np.ndarray]] = {}
-    for row in rows:
-        if row["dataset"] == dataset and row["estimator"] == estimator:
-            each.setdefault(row["repeat"], []).append(np.array(row["bins"]))
-    errors = []
-    for parts in each.values():
-        count, confidence, correct = np.sum(parts, axis=0)
-        errors.append(np.abs(correct - confidence).sum() / count.sum())
-    return float(np.mean(errors)) if errors else np.nan
-
-
-def regression_lines(rows: list[Row]) -> list[str]:
-    lines = [
-        "| data set | folds | NPRegressor | GP | MLP | to the better | RMSE held | NLL, NP | NLL, GP | NLL below |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for name in REGRESSION:
-        found = {e: values for e in ESTIMATORS["regression"] if (values := column(rows, name, e, "rmse"))}
-        shared = set.intersection(*(set(values) for values in found.values())) if found else set()
-        if "NPRegressor" not in found or len(found) < 2 or not shared:
-            lines.append(f"| {name} | 0 | – | – | – | – | not run | – | – | – |")
-            continue
-        means = {e: float(np.mean([values[fold] for fold in shared])) for e, values in found.items()}
-        best = min(set(means) - {"NPRegressor"}, key=lambda e: means[e])
-        ours, theirs = ({fold: found[e][fold] for fold in shared} for e in ("NPRegressor", best))
-        gap, error, count = paired(ours, theirs)
-        held = gap <= 0.05 * means[best] or (count > 1 and gap <= error)
-        nll = {e: _mean(column(rows, name, e, "nll"), shared) for e in ("NPRegressor", "GP")}
-        judged = name not in NOT_JUDGED
-        verdicts = [_yes(held), _yes(nll["NPRegressor"] < nll["GP"]) if "GP" in found else "GP not run"]
-        lines.append(
-            f"| {name} | {count} | {means['NPRegressor']:.4f} | {_number(means.get('GP'))} | "
-            f"{_number(means.get('MLP'))} | {100 * gap / means[best]:+.1f} %{_spread(100 * error / means[best])} | "
-            f"{verdicts[0] if judged else 'not judged'} | {_number(nll['NPRegressor'])} | {_number(nll['GP'])} | "
-            f"{verdicts[1] if judged else 'not judged'} |"
-        )
-    return lines
-
-
-def _mean(values: dict[tuple[int, int], float], folds: set[tuple[int, int]]) -> float | None:
-    there = [values[fold] for fold in folds if fold in values]
-    return float(np.mean(there)) if there else None
-
-
-def _spread(error: float) -> str:
-    return f" ± {error:.1f}" if np.isfinite(error) else ", one fold"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
-
-
-def classification_lines(rows: list[Row]) -> list[str]:
-    lines = [
-        "| data set | folds | NPClassifier | HGB | difference | accuracy held | ECE, NP | ECE, HGB | ECE as good |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for name in CLASSIFICATION:
-        ours, theirs = (column(rows, name, e, "accuracy") for e in ESTIMATORS["classification"])
-        gap, error, count = paired(ours, theirs)
-        if not count:
-            lines.append(f"| {name} | 0 | – | – | – | not run | – | – | – |")
-            continue
-        means = [np.mean([values[fold] for fold in ours.keys() & theirs.keys()]) for values in (ours, theirs)]
-        held = gap >= -0.01 or (count > 1 and -gap <= error)
-        errors = [ece(rows, name, estimator) for estimator in ESTIMATORS["classification"]]
-        lines.append(
-            f"| {name} | {count} | {means[0]:.4f} | {means[1]:.4f} | {gap:+.4f} ± {error:.4f} | {_yes(held)} | "
-            f"{errors[0]:.4f} | {errors[1]:.4f} | {_yes(errors[0] <= errors[1])} |"
-        )
-    return lines
-
-
-def _yes(held: bool) -> str:
-    return "yes" if held else "no"
-
-
-def write_table(folder: Path) -> None:
-    rows = load(folder)
-    lines = [
-        "# Estimators with their defaults",
-        "",
-        "Made by `python benchmarks/estimators.py` from `rows.json`. RMSE and NLL are per output, in units of each "
-        f"output's deviation on the training fold, averaged over test folds (25 are asked for: 5 × {FOLDS}). GP: "
-        f"constant · ARD-RBF + white, on at most {MOST_GP_ROWS} rows of the fold. ± is the paired standard error over "
-        "folds. Held: within 5 % (accuracy: 1 %) or within one such error. ECE: 15 bins, all test rows of a repeat "
-        "together. Each row of `rows.json` holds the recipe that its fit used.",
-        "",
-        *regression_lines(rows),
-        "",
-        *classification_lines(rows),
-    ]
-    (folder / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines[4:]))
 
 
 def main() -> None:
@@ -352,15 +304,20 @@ def main() -> None:
     parser.add_argument("--datasets", default=",".join([*REGRESSION, *CLASSIFICATION]))
     parser.add_argument("--estimators", default="", help="only these, separated by commas")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=1, help="folds at once, each in a process of its own")
+    parser.add_argument("--again", action="store_true", help="measure folds again that were measured before")
     parser.add_argument("--out", type=Path, default=FOLDER)
     parser.add_argument("--table", action="store_true", help="rewrite the table and measure nothing")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1)
+    rows = load(args.out)
     if not args.table:
         names = [name.strip() for name in args.datasets.split(",")]
-        run(names, [name for name in args.estimators.split(",") if name], args.repeats, args.out)
-    write_table(args.out)
+        estimators = [name for name in args.estimators.split(",") if name]
+        if args.again:
+            rows = [row for row in rows if not _asked(row, names, estimators)]
+        run(list(missing(names, estimators, args.repeats, rows)), rows, args.out, args.jobs)
+    write_table(rows, args.out)
 
 
 if __name__ == "__main__":

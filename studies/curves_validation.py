@@ -38,15 +38,7 @@ from dsvnp.pretrained.curves import predict_curve
 from dsvnp.pretrained.seasons import CurveView, fit_view
 from dsvnp.sources.gp import GPPrior, gp_tasks
 from dsvnp.sources.gp_exact import exact
-from dsvnp.sources.priors.curves import (
-    CLIP_INPUT,
-    CurvePrior,
-    CurveSettings,
-    Functions,
-    direction,
-    draw_curve_functions,
-    draw_curves,
-)
+from dsvnp.sources.priors import curves
 from dsvnp.sources.priors.randomness import Random, unit
 from dsvnp.sources.priors.scaling import output_scale, standardise
 from dsvnp.sources.priors.shapes import SHAPES, Shape
@@ -70,28 +62,30 @@ PARTS = ("families", "field", "kernels")
 # --- draws of the prior ---
 
 
-def families() -> dict[str, Functions]:
+def families() -> dict[str, curves.Functions]:
     """Kinds of functions by name: all of the prior, its processes, each of its shapes."""
 
-    def shaped(shape: Shape) -> Functions:
-        return lambda random, x, used: unit(shape(random, direction(random, x, used)))
+    def shaped(shape: Shape) -> curves.Functions:
+        return lambda random, x, used: unit(shape(random, curves.direction(random, x, used)))
 
     def process(random: Random, x: Tensor, used: Tensor) -> Tensor:
         return unit(draw_process(random, x, draw_kernels(random, used)))
 
-    return {"all": draw_curve_functions, "process": process} | {
+    return {"all": curves.draw_curve_functions, "process": process} | {
         str(getattr(shape, "__name__", shape)): shaped(shape) for shape in SHAPES
     }
 
 
 def score_family(model: NeuralProcess, family: str, dims: int, pattern: str, count: int) -> Cell:
     """Mean log-likelihood, and its standard error, on held-out curves of a kind."""
-    shares = tuple(float(d == dims) for d in (1, 2, 3))
-    settings = CurveSettings(count, 256, dimensions=shares, patterns=PATTERNS[pattern], refresh_every=1)  # type: ignore[arg-type]
+    shares = float(dims == 1), float(dims == 2), float(dims == 3)
+    settings = curves.CurveSettings(
+        count, 256, dimensions=shares, patterns=PATTERNS[pattern], refresh_every=1
+    )
     generator = torch.Generator().manual_seed(SEED)
-    drawn = draw_curves(Random(generator, torch.device("cpu")), settings, count, families()[family])
+    drawn = curves.draw_curves(Random(generator, torch.device("cpu")), settings, count, families()[family])
     uniform = {"context": torch.rand(count, generator=generator)}
-    task = CurvePrior(settings).batch(drawn, uniform, torch.tensor(0))
+    task = curves.CurvePrior(settings).batch(drawn, uniform, torch.tensor(0))
     return summary(task_means(model, task))
 
 
@@ -119,7 +113,9 @@ def score_field(model: NeuralProcess, kernel: str, count: int) -> Cell:
     y, seen = task.all_points()
     empty = torch.zeros(*seen.shape, 2)
     used = torch.tensor([True, False, False]).expand(len(y), 3)
-    x = standardise(torch.cat([task.x_target, empty], -1), used, seen, task.mask_target, clip=CLIP_INPUT)
+    x = standardise(
+        torch.cat([task.x_target, empty], -1), used, seen, task.mask_target, clip=curves.CLIP_INPUT
+    )
     mean, std = output_scale(y.squeeze(-1), seen)
     scaled = ((y.squeeze(-1) - mean) / std).unsqueeze(-1)
     own = task_means(model, Task.from_points(x, scaled, seen, task.mask_target)) - std.squeeze(1).log()

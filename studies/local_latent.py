@@ -37,7 +37,7 @@ MAX_DRAWS = 16384
 
 
 @dataclass(frozen=True)
-class Recipe:
+class LatentRecipe:
     """A model, what it changes of the wide architecture, and what it changes of the objective."""
 
     model: str = "dsvnp"  # registered name
@@ -47,11 +47,11 @@ class Recipe:
     ramp: float = 0.0
     late: float = 0.0  # share of the steps over which β_local falls from 100 to 1; 0 for 1 at once
 
-    def with_arch(self, **changes: Any) -> Recipe:
+    def with_arch(self, **changes: Any) -> LatentRecipe:
         """The recipe with another architecture."""
         return replace(self, arch={**self.arch, **changes})
 
-    def with_objective(self, **changes: Any) -> Recipe:
+    def with_objective(self, **changes: Any) -> LatentRecipe:
         """The recipe with another objective."""
         return replace(self, objective={**self.objective, **changes})
 
@@ -68,24 +68,24 @@ NPML = {"kind": "npml", "num_global": 2, "num_local": 4}
 GSNN = {"kind": "gsnn", "num_global": 2, "num_local": 4}
 
 
-def all_recipes() -> dict[str, Recipe]:
+def all_recipes() -> dict[str, LatentRecipe]:
     """Every recipe by name: "local-", the change of the local latent's inference, its size, the change of the loss."""
     recipes = plain_recipes()
     for name, dim in product(INFERRED, (2, 4, 8)):
-        changed = local_recipes(Recipe().with_arch(dim_local=dim, **INFERRED[name]))
+        changed = local_recipes(LatentRecipe().with_arch(dim_local=dim, **INFERRED[name]))
         recipes |= {f"local-{name}-{dim}{suffix}": recipe for suffix, recipe in changed.items()}
     return {**recipes, "default": recipes["local-free-4-anneal-npml"]}
 
 
-def plain_recipes() -> dict[str, Recipe]:
+def plain_recipes() -> dict[str, LatentRecipe]:
     """Models without a local latent, and DSVNP with the paper's."""
-    paper, np = Recipe(), Recipe("np")
+    paper, np = LatentRecipe(), LatentRecipe("np")
     return {
-        "cnp": Recipe("cnp"),
+        "cnp": LatentRecipe("cnp"),
         "np": np,
-        "attnnp": Recipe("attnnp"),
-        "cnp-mixture-20": Recipe("cnp").with_arch(likelihood="mixture", num_components=20),
-        "cnp-low-rank": Recipe("cnp").with_arch(likelihood="low-rank", rank=2),
+        "attnnp": LatentRecipe("attnnp"),
+        "cnp-mixture-20": LatentRecipe("cnp").with_arch(likelihood="mixture", num_components=20),
+        "cnp-low-rank": LatentRecipe("cnp").with_arch(likelihood="low-rank", rank=2),
         "np-iw": np.with_objective(kind="iw", num_global=8),
         "np-npml": np.with_objective(kind="npml", num_global=2),
         "np-npml-8": np.with_objective(kind="npml", num_global=8),
@@ -98,7 +98,7 @@ def plain_recipes() -> dict[str, Recipe]:
     }
 
 
-def local_recipes(small: Recipe) -> dict[str, Recipe]:
+def local_recipes(small: LatentRecipe) -> dict[str, LatentRecipe]:
     """Changes of the loss and of the networks for a small local latent, by the end of their name."""
     deep, slow, late = (
         small.with_arch(local_hidden=(128, 128)),
@@ -140,7 +140,9 @@ def make_source(problem: str, seeds: list[int], device: str) -> TaskSource | lis
     return PROBLEMS[problem].source()
 
 
-def train(problem: str, recipe: Recipe, steps: int, seeds: list[int], device: str, rate: float) -> Fleet:
+def train_recipe(
+    problem: str, recipe: LatentRecipe, steps: int, seeds: list[int], device: str, rate: float
+) -> Fleet:
     """Train one replica per seed, the learning rate falling to zero as a cosine."""
     known = None if problem == "sensors" else PROBLEMS[problem]
     dim_x, dim_y = (1, 1) if known is None else (known.dim_x, known.dim_y)
@@ -166,7 +168,9 @@ def train(problem: str, recipe: Recipe, steps: int, seeds: list[int], device: st
 # --- measuring ---
 
 
-def measure(model: NeuralProcess, problem: str, device: str, num_tasks: int) -> Iterator[tuple[str, Any]]:
+def measure_latents(
+    model: NeuralProcess, problem: str, device: str, num_tasks: int
+) -> Iterator[tuple[str, Any]]:
     """Names and numbers of one trained model, on the same tasks for all."""
     generator = torch.Generator(device).manual_seed(77)
     if problem == "sensors":
@@ -209,7 +213,7 @@ def main() -> None:
             parser.error(f"unknown recipe {name!r}; known: {', '.join(recipes)}")
     for name in chosen.recipe.split(","):
         start = time.perf_counter()
-        fleet = train(chosen.problem, recipes[name], chosen.steps, seeds, chosen.device, chosen.rate)
+        fleet = train_recipe(chosen.problem, recipes[name], chosen.steps, seeds, chosen.device, chosen.rate)
         trained = time.perf_counter() - start
         for row, seed in enumerate(seeds):
             result: dict[str, Any] = {
@@ -219,7 +223,7 @@ def main() -> None:
                 "seed": seed,
             }
             result |= {"seconds": trained, "active": fleet.active[row]}
-            result |= measure(fleet.replica(row), chosen.problem, chosen.device, chosen.tasks)
+            result |= measure_latents(fleet.replica(row), chosen.problem, chosen.device, chosen.tasks)
             line = json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in result.items()})
             print(line, flush=True)
             with chosen.out.open("a", encoding="utf-8") as file:

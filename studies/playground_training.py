@@ -22,22 +22,7 @@ from dsvnp.objectives import Objective
 from dsvnp.paper.datasets.readers import read_idx
 from dsvnp.playground.export import export, write_manifest
 from dsvnp.training import Adam, Fleet, Reporter, Schedule, Settings, train
-from studies.playground_tasks import (
-    CHANGES,
-    FRICTION,
-    INTERVAL,
-    KERNELS,
-    LIMITS,
-    MASSES,
-    NOISES,
-    SENSOR,
-    UNITS,
-    DigitPixels,
-    MixedCurves,
-    PlaygroundTasks,
-    Pushes,
-    TwoBranches,
-)
+from studies import playground_tasks as tasks
 
 NUM_STEPS = 200_000
 MAX_WEIGHTS = 300_000
@@ -52,7 +37,7 @@ class Network:
 
     model: str  # registered name
     arch: Architecture  # sizes
-    source: Callable[..., PlaygroundTasks]  # makes the source of its tasks, for a `batch_size`
+    source: Callable[..., tasks.PlaygroundTasks]  # makes the source of its tasks, for a `batch_size`
     learning_rate: float = 1e-3  # peak, reached after the warm-up; it falls to zero along a cosine
     beta_local: float = 1.0  # weight of KL_L
     # let KL_L rise together with KL_G, or count from the start: what z_* has learned to carry first, z_G never learns
@@ -94,14 +79,14 @@ def curve_networks() -> dict[str, Network]:
     both = _plain(96, 96, latent_hidden=(96,), local_hidden=(48,), **SILENT)
     pair = _deep(1, 0.01, encoder=(64, 64), dim_lat=32, dim_local=2)
     return {
-        "curves-cnp": Network("cnp", _plain(128, 128), MixedCurves, 2e-3),
-        "curves-np": Network("np", _plain(96, 96, latent_hidden=(96,)), MixedCurves, 2e-3),
+        "curves-cnp": Network("cnp", _plain(128, 128), tasks.MixedCurves, 2e-3),
+        "curves-np": Network("np", _plain(96, 96, latent_hidden=(96,)), tasks.MixedCurves, 2e-3),
         "curves-attnnp": Network(
-            "attnnp", _plain(96, 96, latent_hidden=(96,), num_heads=4), MixedCurves, 2e-3
+            "attnnp", _plain(96, 96, latent_hidden=(96,), num_heads=4), tasks.MixedCurves, 2e-3
         ),
-        "curves-dsvnp": Network("dsvnp", both, MixedCurves, 2e-3, anneal_local=False),
-        "curves-tnp": Network("tnp", _deep(1, 0.01), MixedCurves),
-        "curves-dsvtnp": Network("dsvtnp", pair, MixedCurves, anneal_local=False),
+        "curves-dsvnp": Network("dsvnp", both, tasks.MixedCurves, 2e-3, anneal_local=False),
+        "curves-tnp": Network("tnp", _deep(1, 0.01), tasks.MixedCurves),
+        "curves-dsvtnp": Network("dsvtnp", pair, tasks.MixedCurves, anneal_local=False),
     }
 
 
@@ -116,9 +101,9 @@ def other_networks() -> dict[str, Network]:
         4, 2, encoder=(96, 96), dim_lat=32, latent_hidden=(96,), decoder=(96, 96), sigma_floor=0.02
     )
     return {
-        "branches-dsvnp": Network("dsvnp", plain, TwoBranches, num_local=2),
-        "branches-dsvtnp": Network("dsvtnp", pair, TwoBranches, num_local=2),
-        "cartpole": Network("np", cart, Pushes),
+        "branches-dsvnp": Network("dsvnp", plain, tasks.TwoBranches, num_local=2),
+        "branches-dsvtnp": Network("dsvtnp", pair, tasks.TwoBranches, num_local=2),
+        "cartpole": Network("np", cart, tasks.Pushes),
     }
 
 
@@ -127,7 +112,7 @@ def digit_networks(images: torch.Tensor) -> dict[str, Network]:
     wide = Architecture(
         2, 1, encoder=(128,) * 3, dim_lat=96, latent_hidden=(128,), decoder=(128,) * 4, sigma_floor=0.05
     )
-    source = partial(DigitPixels, images=images)
+    source = partial(tasks.DigitPixels, images=images)
     return {
         "digits-tnp": Network("tnp", _deep(2, 0.05), source),
         "digits-np": Network("np", wide, source),
@@ -141,26 +126,31 @@ def networks(images: torch.Tensor | None = None) -> dict[str, Network]:
 
 def domains() -> dict[str, Any]:
     """What the page must know of the tasks: to draw such ones, to compute exact answers, to warn outside."""
-    sizes = {"max_context": PlaygroundTasks.max_context}
+    sizes = {"max_context": tasks.PlaygroundTasks.max_context}
     kernels = {
         name: {
             key: list(value) for key, value in asdict(prior).items() if key in ("length", "scale", "period")
         }
-        for name, prior in KERNELS.items()
+        for name, prior in tasks.KERNELS.items()
     }
     return {
-        "curves": {"interval": list(INTERVAL), "kernels": kernels, "noise": list(NOISES), **sizes},
-        "branches": {"interval": list(INTERVAL), "noise": TwoBranches.noise, **sizes},
-        "cartpole": {
-            "mass": list(MASSES),
-            "friction": FRICTION,
-            "units": list(UNITS),
-            "limits": list(LIMITS),
-            "changes": list(CHANGES),
-            "sensor": SENSOR,
-            "max_context": Pushes.max_context,
+        "curves": {
+            "interval": list(tasks.INTERVAL),
+            "kernels": kernels,
+            "noise": list(tasks.NOISES),
+            **sizes,
         },
-        "digits": {"max_context": DigitPixels.max_context},
+        "branches": {"interval": list(tasks.INTERVAL), "noise": tasks.TwoBranches.noise, **sizes},
+        "cartpole": {
+            "mass": list(tasks.MASSES),
+            "friction": tasks.FRICTION,
+            "units": list(tasks.UNITS),
+            "limits": list(tasks.LIMITS),
+            "changes": list(tasks.CHANGES),
+            "sensor": tasks.SENSOR,
+            "max_context": tasks.Pushes.max_context,
+        },
+        "digits": {"max_context": tasks.DigitPixels.max_context},
     }
 
 

@@ -26,15 +26,7 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from torch import Tensor
 
-from dsvnp.sources.priors import (
-    CurvePrior,
-    CurveSettings,
-    TablePrior,
-    TableSettings,
-    functions,
-    shapes,
-    spectra,
-)
+from dsvnp.sources import priors
 from dsvnp.sources.priors.causal import draw_causal
 from dsvnp.sources.priors.randomness import Random, unit
 from dsvnp.sources.priors.targets import draw_classes
@@ -43,20 +35,20 @@ CPU = torch.device("cpu")
 DRAWS = 6  # columns of a page
 POINTS = 400
 KERNELS = {
-    "RBF": (spectra.RBF, 1, 0),
-    "Matérn-1/2": (spectra.MATERN, 1, 0),
-    "Matérn-3/2": (spectra.MATERN, 3, 0),
-    "Matérn-5/2": (spectra.MATERN, 5, 0),
-    "rational quadratic": (spectra.RATIONAL, 1, 0),
-    "periodic": (spectra.NONE, 1, spectra.PERIODIC),
-    "locally periodic": (spectra.RBF, 1, spectra.PERIODIC),
-    "cosine × RBF": (spectra.RBF, 1, spectra.COSINE),
+    "RBF": (priors.spectra.RBF, 1, 0),
+    "Matérn-1/2": (priors.spectra.MATERN, 1, 0),
+    "Matérn-3/2": (priors.spectra.MATERN, 3, 0),
+    "Matérn-5/2": (priors.spectra.MATERN, 5, 0),
+    "rational quadratic": (priors.spectra.RATIONAL, 1, 0),
+    "periodic": (priors.spectra.NONE, 1, priors.spectra.PERIODIC),
+    "locally periodic": (priors.spectra.RBF, 1, priors.spectra.PERIODIC),
+    "cosine × RBF": (priors.spectra.RBF, 1, priors.spectra.COSINE),
 }
 
 
 def kernel_draws(random: Random, x: Tensor, envelope: int, freedom: int, second: int) -> Tensor:
     """Processes of one kind of kernel at x [n, T, 3]."""
-    kernels = spectra.draw_kernels(random, torch.arange(3).expand(len(x), 3) < 1)
+    kernels = priors.spectra.draw_kernels(random, torch.arange(3).expand(len(x), 3) < 1)
     kernels = replace(
         kernels,
         number=torch.ones_like(kernels.number),
@@ -64,7 +56,7 @@ def kernel_draws(random: Random, x: Tensor, envelope: int, freedom: int, second:
         freedom=torch.full_like(kernels.freedom, freedom),
         second=torch.full_like(kernels.second, second),
     )
-    return spectra.draw_process(random, x, kernels)
+    return priors.spectra.draw_process(random, x, kernels)
 
 
 def page(rows: int, title: str) -> tuple[Figure, np.ndarray]:
@@ -85,18 +77,18 @@ def name_row(axes: np.ndarray, name: str) -> None:
 def curves_page(random: Random) -> Figure:
     """One row per kernel and per shape, then whole tasks: dots are context, crosses are targets."""
     tasks = 4
-    names = [*KERNELS, *(shape.__name__ for shape in shapes.SHAPES)]
+    names = [*KERNELS, *(shape.__name__ for shape in priors.shapes.SHAPES)]
     figure, axes = page(len(names) + tasks, "Curves: functions without noise, and tasks (black: context)")
     u = torch.linspace(-1, 1, POINTS).expand(DRAWS, POINTS)
     x = torch.stack([u, 0 * u, 0 * u], dim=-1)
     draws = [kernel_draws(random, x, *kind) for kind in KERNELS.values()]
-    draws += [shape(random, u) for shape in shapes.SHAPES]
+    draws += [shape(random, u) for shape in priors.shapes.SHAPES]
     for row, name, curves in zip(axes, names, draws, strict=False):
         name_row(row, name)
         for panel, curve in zip(row, curves, strict=True):
             panel.plot(u[0], curve, lw=0.8)
-    settings = CurveSettings(DRAWS * tasks, num_points=128, dimensions=(1, 0, 0), refresh_every=1)
-    source = CurvePrior(settings)
+    settings = priors.CurveSettings(DRAWS * tasks, num_points=128, dimensions=(1, 0, 0), refresh_every=1)
+    source = priors.CurvePrior(settings)
     uniforms = {"context": random.uniform(DRAWS * tasks, low=0.4)}
     task = source.batch(source.pool(random.generator, CPU), uniforms, torch.tensor(0))
     for index, panel in enumerate(axes[-tasks:].flat):
@@ -110,14 +102,16 @@ def curves_page(random: Random) -> Figure:
 def family_draws() -> dict[str, Callable[[Random, Tensor, int], Tensor]]:
     """Functions by name; each reads columns z [n, T, D]."""
 
-    def of(family: functions.Family) -> Callable[[Random, Tensor, int], Tensor]:
+    def of(family: priors.functions.Family) -> Callable[[Random, Tensor, int], Tensor]:
         def draw(random: Random, z: Tensor, outputs: int) -> Tensor:
-            weight = functions.draw_relevance(random, torch.ones(z.shape[0], z.shape[2], dtype=torch.bool))
+            weight = priors.functions.draw_relevance(
+                random, torch.ones(z.shape[0], z.shape[2], dtype=torch.bool)
+            )
             return unit(family(random, z, weight, outputs))
 
         return draw
 
-    return {family.__name__.replace("_", " "): of(family) for family in functions.FAMILIES}
+    return {family.__name__.replace("_", " "): of(family) for family in priors.functions.FAMILIES}
 
 
 def tables_page(random: Random) -> Figure:
@@ -138,8 +132,8 @@ def tables_page(random: Random) -> Figure:
     name_row(axes[2 * len(families)], "causal: input, output")
     for panel, at, value in zip(axes[2 * len(families)], inputs, outputs, strict=True):
         panel.plot(at[:, 0], value[:, 0], ".", ms=1)
-    settings = TableSettings(DRAWS * tasks, 256, max_columns=3, classes=0.0, refresh_every=1)
-    pool = TablePrior(settings).pool(random.generator, CPU)
+    settings = priors.TableSettings(DRAWS * tasks, 256, max_columns=3, classes=0.0, refresh_every=1)
+    pool = priors.TablePrior(settings).pool(random.generator, CPU)
     name_row(axes[-tasks], "tables: first column, y")
     for panel, x, y in zip(axes[-tasks:].flat, pool["x"], pool["y"], strict=True):
         panel.plot(x[:, 0], y, ".", ms=2)
@@ -156,8 +150,10 @@ def classes_page(random: Random) -> Figure:
         name_row(row, name)
         for panel, at, label in zip(row, plane, draw_classes(random, draw(random, plane, 10)), strict=True):
             panel.scatter(*at.T, c=label, s=1.5, cmap="tab10", vmin=0, vmax=9)
-    settings = TableSettings(DRAWS * tasks, 256, min_columns=2, max_columns=2, classes=1.0, refresh_every=1)
-    pool = TablePrior(settings).pool(random.generator, CPU)
+    settings = priors.TableSettings(
+        DRAWS * tasks, 256, min_columns=2, max_columns=2, classes=1.0, refresh_every=1
+    )
+    pool = priors.TablePrior(settings).pool(random.generator, CPU)
     name_row(axes[-tasks], "tables")
     for panel, x, y in zip(axes[-tasks:].flat, pool["x"], pool["y"], strict=True):
         panel.scatter(*x.T, c=y, s=2, cmap="tab10", vmin=0, vmax=9)
@@ -166,7 +162,7 @@ def classes_page(random: Random) -> Figure:
 
 def print_statistics(random: Random, count: int) -> None:
     """Print how much better than a constant three methods predict held-out rows, 192 rows known."""
-    source = TablePrior(TableSettings(count, 256, max_context=192, refresh_every=1))
+    source = priors.TablePrior(priors.TableSettings(count, 256, max_context=192, refresh_every=1))
     pool = source.pool(random.generator, CPU)
     task = source.batch(pool, {"context": torch.full((count,), 0.95)}, torch.tensor(0))
     gains: dict[bool, list[list[float]]] = {False: [], True: []}

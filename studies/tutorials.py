@@ -25,16 +25,16 @@ COLOURS = 64  # of a figure: enough for plots, and a third of the bytes
 DPI = 100
 
 
-class Cell(NamedTuple):
+class PageCell(NamedTuple):
     """A cell of a script: Markdown, or code."""
 
     is_code: bool
     source: str
 
 
-def cells_of(script: str) -> list[Cell]:
+def cells_of(script: str) -> list[PageCell]:
     """Cut a script into its cells."""
-    cells: list[Cell] = []
+    cells: list[PageCell] = []
     lines: list[str] = []
     is_code = True
     for line in [*script.splitlines(), CODE]:
@@ -43,12 +43,12 @@ def cells_of(script: str) -> list[Cell]:
             continue
         source = "\n".join(lines if is_code else [each.removeprefix("#").removeprefix(" ") for each in lines])
         if source.strip():
-            cells.append(Cell(is_code, source.strip("\n")))
+            cells.append(PageCell(is_code, source.strip("\n")))
         lines, is_code = [], line.rstrip() == CODE
     return cells
 
 
-def page_of(name: str, cells: list[Cell], outputs: dict[int, str]) -> str:
+def page_of(name: str, cells: list[PageCell], outputs: dict[int, str]) -> str:
     """The page: text, code, and what followed the code when it ran."""
     first = re.search(r"!\[.*", "\n\n".join(outputs.values()))
     parts = []
@@ -62,7 +62,7 @@ def page_of(name: str, cells: list[Cell], outputs: dict[int, str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def run_cells(name: str, cells: list[Cell], folder: Path) -> dict[int, str]:
+def run_cells(name: str, cells: list[PageCell], folder: Path) -> dict[int, str]:
     """Run the code of all cells in one namespace; return what each printed and drew, as Markdown."""
     import matplotlib.pyplot as plt
 

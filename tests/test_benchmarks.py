@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import raw_table, tasks
+from benchmarks import raw_table, speed, tasks
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
@@ -59,3 +59,29 @@ def test_the_raw_table_has_gaps_and_boosting_reads_the_same_cells():
         np.testing.assert_array_equal(np.isnan(X[:, column]), gone)
         assert 0.02 < gone.mean() < 0.06
     assert y.tolist() == [float(cell) for cell in cells["sales"]]
+
+
+def test_rows_of_other_models_stay_when_some_are_timed_again(tmp_path):
+    rows = [
+        {"what": what, "library": library, "model": model}
+        for what, library, model in (
+            ("train", "dsvnp", "tnp"),
+            ("train", "dsvnp", "np"),
+            ("train", "neuralprocesses", "np"),
+            ("predict", "dsvnp", "tnp"),
+        )
+    ]
+    (tmp_path / "rows.json").write_text(json.dumps({"rows": rows}))
+    assert speed.others(tmp_path / "rows.json", ["tnp"]) == rows[1:]
+
+
+def test_times_of_answers_stand_next_to_their_goals(tmp_path):
+    small = {"trained": "40", "rows": "1200", "many": "30", "repeats": "1", "threads": "1", "steps": "2"}
+    options = [text for name, value in small.items() for text in (f"--{name}", value)]
+    out = tmp_path / "answers.json"
+    run("answers.py", *options, "--out", str(out))
+    record = json.loads(out.read_text())
+    assert record["settings"]["rows"] == 1200
+    goals = [4.0, 0.004, 0.3, 0.03, 0.048, 2.0, 0.03, 0.048]
+    assert [row["goal"] for row in record["times"]] == pytest.approx(goals)
+    assert all(row["cpu_seconds"] > 0 for row in record["times"])

@@ -259,6 +259,17 @@ def test_quantiles_invert_the_cdf(gaussian):
     torch.testing.assert_close(gaussian.cdf(quantiles), expected, rtol=1e-12, atol=1e-14)
 
 
+def test_many_quantiles_found_in_single_precision_first_have_all_digits():
+    generator = torch.Generator().manual_seed(0)
+    loc = 1e6 + 3 * torch.randn(6, 2, 1, 2000, 1, generator=generator, dtype=torch.float64)  # far from 0
+    scale = 0.01 + torch.rand(loc.shape, generator=generator, dtype=torch.float64)  # with narrow peaks
+    mixture = GaussianPredictive(loc, scale)
+    levels = [0.001, 0.05, 0.5, 0.95]
+    found = mixture.quantile(levels)
+    expected = torch.tensor(levels, dtype=torch.float64).reshape(4, 1, 1, 1).expand_as(found)
+    torch.testing.assert_close(mixture.cdf(found), expected, rtol=0, atol=1e-8)
+
+
 def test_quantiles_of_one_component_are_scipys(gaussian):
     one = GaussianPredictive(gaussian.loc[:1, :1], gaussian.scale[:1, :1])
     expected = scipy.stats.norm.ppf(0.1, one.loc[0, 0], one.scale[0, 0])

@@ -40,3 +40,7 @@ class Warp:
         gap = self.top - y
         warped = -torch.log(gap.clamp(min=0) + self.offset) - gap.clamp(max=0) / self.offset
         return (warped - self.mean) / self.std
+
+    def log_slope(self, y: Tensor) -> Tensor:
+        """ln of the warp's derivative at y; above the top it is that at the top."""
+        return -torch.log(((self.top - y).clamp(min=0) + self.offset) * self.std)

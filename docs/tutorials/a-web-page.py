@@ -88,7 +88,7 @@ print(f"half precision moves the mean by at most {difference:.3f} standard devia
 #
 # `my-page` is the whole site. Look at it here with `python -m http.server --directory my-page`, then copy it to any
 # static host. The tab *Curves* now shows your network as TNP; the exact Gaussian process next to it still belongs to
-# the functions of ours, so that you may want to hide it.
+# the functions of ours; you may want to hide it.
 
 # %%
 files = [path for path in Path("my-page").rglob("*") if path.is_file()]

@@ -155,3 +155,4 @@ ax.legend(frameon=False)
 # Gaussian process needs five; after seven trials the Gaussian process has caught up, as this small network stays a
 # little unsure of the exact top. For functions of another kind what it has learned would mislead: where no related
 # functions are known, use a pretrained network or a Gaussian process.
+# [A benchmark](../bayesian-optimisation.md#benchmark) compares them.

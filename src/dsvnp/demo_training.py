@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 from dsvnp.metrics import point_nll, point_squared_error
 from dsvnp.models import Architecture, NeuralProcess, Transformer, make_model
@@ -117,6 +118,15 @@ def _panels(models: dict[str, NeuralProcess], seed: int, device: str) -> list[tu
         y = draw_curves(x, generator)
         task = Task.from_sets(x[:, 200:], y[:, 200:], x[:, :200])
         shown = (grid, y[0, :200, 0], places, y[0, 200:, 0])
-        panels = {look_of(name): Panel.of(*shown, _predict(model, task)) for name, model in models.items()}
+        panels = {
+            look_of(name): Panel.of(*shown, _predict(model, task))._replace(draws=_functions(model, task))
+            for name, model in models.items()
+        }
         rows.append((f"{num_context} context points", panels))
     return rows
+
+
+def _functions(model: NeuralProcess, task: Task) -> Tensor:
+    """Three coherent functions, [3, T]: draws of z_G or, for a model that has none, samples by autoregression."""
+    generator = torch.Generator(task.x_target.device).manual_seed(0)
+    return model.sample_functions(task, 3, noise=False, block=8, generator=generator)[:, 0, :, 0]

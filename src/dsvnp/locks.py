@@ -1,7 +1,7 @@
 """One process per output folder.
 
-The lock belongs to the process: the system takes it back when the process ends, however it ends, so that none is ever
-stale. The file `.lock` only says who holds it.
+The lock belongs to the process: the system takes it back when the process ends, however it ends, and none is ever
+stale. The file `.lock` only names the holder.
 """
 
 import errno

@@ -17,13 +17,14 @@ from dsvnp.task import Task
 with warnings.catch_warnings():  # linear_operator compiles with what torch calls deprecated
     warnings.simplefilter("ignore")
     pytest.importorskip("botorch", reason="needs the extra botorch: pip install 'dsvnp[botorch]'")
+    from botorch.acquisition.analytic import LogExpectedImprovement
     from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
     from botorch.generation import MaxPosteriorSampling
     from botorch.optim import optimize_acqf
     from botorch.sampling import SobolQMCNormalSampler
     from botorch.sampling.get_sampler import get_sampler
 
-    from dsvnp.botorch import DrawSampler, FunctionPosterior, NeuralProcessModel
+    from dsvnp.botorch import DrawSampler, FunctionPosterior, MixtureLogEI, NeuralProcessModel
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::botorch.exceptions.BotorchWarning"
@@ -214,6 +215,24 @@ def test_wrong_input_is_refused() -> None:
         NeuralProcessModel(exact_gp(), points(4, 5), points(4, 1), scaling="curves")
     with pytest.raises(ValueError, match="one output row per input row"):
         NeuralProcessModel(exact_gp(), X, Y[:3])
+
+
+def test_improvement_under_a_mixture_is_exact() -> None:
+    model = NeuralProcessModel(exact_gp(), X, Y, noise=0.0)
+    asked = points(4, 1, 2, seed=1)
+    for best in (0.3, 3.0):  # one Gaussian: BoTorch's formula
+        torch.testing.assert_close(
+            MixtureLogEI(model, best)(asked), LogExpectedImprovement(model, best)(asked)
+        )
+    torch.manual_seed(0)
+    network = make_model("tnp", Architecture(2, 1, likelihood="mixture", num_components=3)).double()
+    model = NeuralProcessModel(network, X, Y)
+    grid = torch.linspace(0.3, 40, 200_001, dtype=torch.float64)
+    above = 1 - model._reader.ask(model._context(), asked[:, 0][None]).cdf(grid.reshape(-1, 1, 1, 1))
+    expected = torch.trapezoid(above[:, 0, :, 0], grid, dim=0).log()  # ∫ P(y > t) dt
+    torch.testing.assert_close(MixtureLogEI(model, 0.3)(asked), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="draws whole functions"):
+        MixtureLogEI(NeuralProcessModel(latent(), X, Y), 0.3)(asked)
 
 
 @pytest.mark.parametrize(("scaling", "dims"), [("curves", 2), ("landscapes", 3)])

@@ -504,6 +504,22 @@ def test_groups_and_the_latest_rows_are_held_out_when_asked(run, tmp_path):
         assert (code, message in err) == (2, True), err
 
 
+def test_a_column_of_weights_is_no_input_and_moves_predictions(run, tmp_path):
+    x, y = np.random.default_rng(0).normal(size=80).round(3), np.arange(80) % 2
+    table = write(tmp_path / "t.csv", {"x": x, "y": y, "count": 1 + 2 * y, "word": ["a"] * 80})
+    told = ["--target", "y", "--task", "regression", "--exclude", "word", "--weight"]
+    code, out, err = fit(run, table, tmp_path / "m", *told, "count")
+    assert (code, "count" in out) == (0, False), err
+    assert run("predict", tmp_path / "m", table, "--out", tmp_path / "p.csv")[0] == 0
+    assert pl.read_csv(tmp_path / "p.csv")["y"].mean() == pytest.approx(0.75, abs=0.08)
+    for words, message in (
+        (["word"], "--weight word has no number at"),
+        (["count", "--group", "word"], "add --one-table"),
+    ):
+        code, _, err = fit(run, table, tmp_path / "q", *told, *words)
+        assert (code, message in err) == (2, True), err
+
+
 def test_a_fit_that_learned_nothing_says_so(run, tmp_path):
     rng = np.random.default_rng(0)
     table = write(tmp_path / "t.csv", {"a": rng.normal(size=60).round(3), "y": rng.normal(size=60).round(3)})
@@ -517,11 +533,31 @@ def test_all_mistakes_of_a_table_are_listed_at_once(run, tmp_path):
         "id": [f"r{i}" for i in range(60)],
         "when": ["01/02/2024"] * 60,
         "big": ["1 000"] * 60,
+        "odd": [*map(str, range(57)), "x", "y", "z"],
+        "gap": [None, *range(59)],
+        "still": [1] * 60,
+        "note": [*map(str, range(59)), "unread"],
     }
-    code, _, err = fit(run, write(tmp_path / "t.csv", cells), tmp_path / "m", "--target", "flow")
+    options = ["--target", "flow,still", "--exclude", "note", "--strict"]
+    code, _, err = fit(run, write(tmp_path / "t.csv", cells), tmp_path / "m", *options)
     assert code == 2
-    for name in ("id", "when", "big"):
-        assert f"column {name!r}" in err
+    for name in ("id", "when", "big", "odd", "gap", "still"):
+        assert err.count(repr(name)) == 1, (name, err)
+    assert "'x' is not a number, as most of this column are (nor are 2 others)" in err
+    assert "note" not in err  # an excluded column may hold anything
+
+
+def test_a_model_lists_all_mistakes_of_a_new_table_at_once(run, tmp_path):
+    told = {"a": np.arange(30), "b": np.arange(30) % 7, "c": np.arange(30) % 5, "y": np.arange(30) ** 2}
+    assert fit(run, write(tmp_path / "t.csv", told), tmp_path / "m", "--target", "y")[0] == 0
+    asked = write(tmp_path / "u.csv", {"a": ["1", "2", "x"], "d": ["1", "2", "u"]})
+    for command in (
+        ["predict", tmp_path / "m", asked, "--out", tmp_path / "p.csv"],
+        ["evaluate", tmp_path / "m", asked],
+    ):
+        code, _, err = run(*command)
+        assert code == 2
+        assert [repr(name) in err for name in "abcd"] == [True, True, True, False], err
 
 
 # --- names are texts, and nothing else ---

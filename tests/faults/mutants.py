@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults import shares
+from tests.faults.equivalents import reason
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dsvnp"
@@ -39,7 +40,7 @@ TESTS = {  # patterns of files or folders, and the tests that mirror them, the q
     "training/checkpoint*": ["tests/training/test_checkpoint.py"],
     "tabular/saving*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
     "tabular/content*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py", PANEL],
-    "tabular/checking*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
+    "tabular/checking*": ["tests/tabular/test_checking.py", "tests/tabular/test_saving_faults.py"],
 }
 # What tests import besides dsvnp: imported once, for all mutants.
 OTHERS = ["pytest", "pandas", "scipy.stats", "sklearn.linear_model", "rich.console", "typer", "narwhals"]
@@ -197,6 +198,19 @@ def prepare(root: Path, sampled: list[tuple[Mutant, list[str]]]) -> shares.Attac
     return numbered
 
 
+def _explained(mutant: Mutant) -> dict[str, str]:
+    """A survivor: where, what, and why nobody could have noticed, if that is known."""
+    file = mutant.path.relative_to(SOURCE).as_posix()
+    line = mutant.path.read_text(encoding="utf-8").splitlines()[mutant.line - 1]
+    known = reason(file, line, mutant.before)
+    return {
+        "place": f"{file}:{mutant.line}",
+        "before": mutant.before[:200],
+        "after": mutant.after[:200],
+        "reason": known,
+    }
+
+
 def main() -> int:
     """Try mutants until there are enough or the time is over, and write down the survivors."""
     parser = shares.options(__doc__)
@@ -222,7 +236,7 @@ def main() -> int:
         if failing:
             raise RuntimeError(f"{failing} fail without a mutant")
         report = shares.summary(tried(sampled), given)
-    survivors = report.pop("fallen")
+    survivors = [_explained(sampled[each["number"]][0]) for each in report.pop("fallen")]
     killed = 1 - len(survivors) / max(report["made"], 1)
     shares.write(
         {**report, "of": len(found), "killed": round(killed, 3), "survivors": survivors}, given.report

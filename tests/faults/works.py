@@ -45,8 +45,8 @@ PREDICTIONS = "predictions.csv"
 ARCH = Architecture(1, 1, encoder=(4,), dim_lat=4, decoder=(4,))
 
 
-def curves() -> Curves:
-    return Curves(batch_size=2, num_points=6, min_context=1, max_context=3, refresh_every=4)
+def curves(batch_size: int = 2) -> Curves:
+    return Curves(batch_size=batch_size, num_points=6, min_context=1, max_context=3, refresh_every=4)
 
 
 def reproduce(folder: Path) -> None:
@@ -105,9 +105,10 @@ def fit(folder: Path) -> None:
     _command("fit", str(table), "--target", "b", "--out", str(folder / "model"), *settings)
 
 
-def tiny() -> PretrainingRecipe:
+def tiny(batch_size: int = 2) -> PretrainingRecipe:
     """A network that is soon pretrained, with a checkpoint at every other step."""
-    return _Tiny("curves", partial(make_model, "np", ARCH), Rotation((curves(),)), decay=2, warmup=1)
+    source = Rotation((curves(batch_size),))
+    return _Tiny("curves", partial(make_model, "np", ARCH), source, decay=2, warmup=1)
 
 
 class _Tiny(PretrainingRecipe):

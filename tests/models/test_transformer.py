@@ -157,3 +157,22 @@ def test_settings_go_through_json_and_back_inside_an_architecture():
 def test_settings_that_cannot_be_are_refused(values, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         Architecture.from_dict({"dim_x": 1, "dim_y": 1, "transformer": values})
+
+
+def test_attention_to_slots_that_are_all_filled_is_that_to_the_same_slots_among_empty_ones():
+    queries, x, slots = some_slots()
+    full = slots._replace(mask=torch.ones_like(slots.mask))
+    padded = Slots(
+        *(torch.cat([part, part], dim=-2) for part in full[:3]), torch.cat([full.mask, ~full.mask], -1)
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(attend_to(queries, x, full, None), attend_to(queries, x, padded, None))
+
+
+def test_the_slots_alone_are_those_of_a_whole_pass():
+    torch.manual_seed(0)
+    trunk, h, mask = Trunk(SMALL, X).double(), wave(B, N, 6), wave(B, N) > 0
+    with torch.no_grad():
+        whole, alone = (trunk.among(h, wave(B, N, X), mask, finish)[1] for finish in (True, False))
+    for some, others in zip(whole, alone, strict=True):
+        torch.testing.assert_close(some, others)

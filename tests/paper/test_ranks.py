@@ -1,37 +1,16 @@
 """Two processes of `torchrun` reproduce what one does, to the byte; one of them writes."""
 
-import os
-import socket
-import subprocess
-import sys
 import time
 
 import pytest
 
 from dsvnp.cli import app
 from tests.faults.counting import contents
+from tests.faults.ranks import two
 
 pytestmark = pytest.mark.xdist_group("processes")
 WORDS = ["reproduce", "toy", "--preset", "smoke", "--models", "dsvnp", "--device", "cpu"]
 WORDS += ["--set", "num_steps=4", "--set", "gp_steps=2", "--set", "num_global=2", "--set", "decoder=[8]"]
-
-
-def start(words, **ranks: str) -> subprocess.Popen:
-    path = os.pathsep.join(filter(None, sys.path))
-    environment = (
-        os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | ranks
-    )
-    words = [sys.executable, "-m", "dsvnp", *words]
-    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def two(*words) -> list[subprocess.Popen]:
-    """The two processes that `torchrun --nproc-per-node 2` would start."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [start(words, **meeting, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(2)]
 
 
 def one(*words) -> None:

@@ -279,6 +279,14 @@ def test_samples_take_components_by_weight_and_keep_outputs_together():
     torch.testing.assert_close(shares, torch.tensor([0.1, 0.2, 0.3, 0.4]), atol=0.02, rtol=0)
 
 
+def test_the_last_component_is_taken_where_rounding_leaves_a_rest_above_the_last_edge(monkeypatch):
+    """A uniform number just below 1 may lie above a sum of weights that is rounded."""
+    loc = torch.arange(3.0).reshape(1, 3, 1, 1, 1)
+    made = GaussianPredictive(loc, torch.tensor(1e-6), torch.zeros(1, 3, 1, 1))
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.full(shape, 1.5))
+    assert made.sample(1).round().item() == 2
+
+
 def test_a_sample_of_a_prediction_that_is_not_a_number_shows_it(weighted):
     weights, loc = weighted.log_weights.clone(), weighted.loc.clone()
     weights[:, :, 0, 1], loc[:, :, 0, 1] = math.nan, math.nan

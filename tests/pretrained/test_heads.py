@@ -98,5 +98,7 @@ def test_what_has_no_two_heads_is_refused():
     with pytest.raises(ValueError, match="expected a tabtnp with the likelihood 'number-or-class', got tnp"):
         for_numbers(TNP(Architecture(1, 1, transformer=SMALL)))
     for count in (1, CLASSES + 1):
-        with pytest.raises(ValueError, match=f"2 to {CLASSES} classes apart, got num_classes={count}"):
+        with pytest.raises(
+            ValueError, match=f"distinguishes 2 to {CLASSES} classes, got num_classes={count}"
+        ):
             for_classes(joint(()), count)

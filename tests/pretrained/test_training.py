@@ -1,6 +1,7 @@
 """Pretraining: it stops by the clock, continues to the bit, and leaves a log and weights."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -88,6 +89,19 @@ def test_the_seed_matters_and_an_end_is_asked_for(command, tmp_path):
     result = command("none")
     assert isinstance(result.exception, ValueError)
     assert "training needs an end" in str(result.exception)
+
+
+def test_the_command_waits_for_another_process_where_it_is_asked_to(command, monkeypatch):
+    asked = []
+
+    def lock(folder, wait, say):
+        asked.append(wait)
+        return nullcontext()
+
+    monkeypatch.setattr("dsvnp.pretrained.training.folder_lock", lock)
+    for words in ([], ["--wait"]):
+        assert command("out", "--steps", "1", *words).exit_code == 0
+    assert asked == [False, True]
 
 
 def test_a_run_may_begin_from_the_weights_of_another(command, tmp_path):

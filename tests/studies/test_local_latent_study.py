@@ -50,7 +50,7 @@ def test_the_written_likelihood_is_the_estimate_and_not_a_term_of_the_bound(monk
     problem = local_latent.PROBLEMS["shared-noise-2"]
     model = make_model("dsvnp", Architecture(1, 2, encoder=(8,), dim_lat=4, decoder=(8,)))
     monkeypatch.setattr(local_latent, "MAX_DRAWS", 64)
-    found = dict(local_latent.measure(model, "shared-noise-2", "cpu", 4))
+    found = dict(local_latent.measure_latents(model, "shared-noise-2", "cpu", 4))
     tasks = [known.task for known in problem.tasks(4, torch.Generator().manual_seed(77))]
     assert found["log_likelihood"] == log_likelihood(model, tasks, max_draws=64).mean
     assert found["reconstruction"] != found["log_likelihood"]

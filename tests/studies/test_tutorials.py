@@ -9,20 +9,24 @@ from importlib.util import find_spec
 import matplotlib.pyplot as plt
 import pytest
 
-from studies.tutorials import FOLDER, Cell, cells_of, names, page_of, run_cells
+from studies.tutorials import FOLDER, PageCell, cells_of, names, page_of, run_cells
 
 NEEDS = {"bayesian-optimisation": "botorch"}  # extras without which a tutorial has nothing to show
 
 
 def test_a_script_is_cut_into_text_and_code():
     script = "# %% [markdown]\n# # Title\n#\n#     r = 1\n\n# %%\nx = 1\n\n# no cell\n# %%\ny = 2\n"
-    cells = [Cell(False, "# Title\n\n    r = 1"), Cell(True, "x = 1\n\n# no cell"), Cell(True, "y = 2")]
+    cells = [
+        PageCell(False, "# Title\n\n    r = 1"),
+        PageCell(True, "x = 1\n\n# no cell"),
+        PageCell(True, "y = 2"),
+    ]
     assert cells_of(script) == cells
 
 
 def test_output_and_figures_follow_their_cell_and_the_first_figure_leads(tmp_path):
     code = "import matplotlib.pyplot as plt\nprint('hello')\nplt.plot([1, 2])\nplt.figure()"
-    cells = [Cell(False, "Why?"), Cell(True, code), Cell(True, "x = 1")]
+    cells = [PageCell(False, "Why?"), PageCell(True, code), PageCell(True, "x = 1")]
     _ = plt.figure(), plt.figure()  # of somebody else
     page = page_of("one", cells, run_cells("one", cells, tmp_path))
     order = [

@@ -11,7 +11,7 @@ from fitted import QUICK, classifier, labels, regressor, table
 from dsvnp import NPClassifier, NPRegressor
 from dsvnp.tabular.checking import check_recipe, check_record, check_tensors
 from dsvnp.tabular.content import content_of
-from dsvnp.tabular.recipe import Recipe
+from dsvnp.tabular.recipe import FitRecipe
 
 KINDS = {
     "one output": lambda: regressor(1),
@@ -175,7 +175,7 @@ def test_settings_that_predictions_depend_on_are_known_ones():
 
 
 def test_a_recipe_has_sizes_that_can_be_made():
-    recipe = Recipe()
+    recipe = FitRecipe()
     layers = next(name for name in vars(recipe) if name.endswith("_layers"))
     for name, most in (("width", 2**20), (layers, 1000)):
         assert getattr(check_recipe(replace(recipe, **{name: most})), name) == most

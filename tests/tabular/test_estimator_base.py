@@ -12,7 +12,7 @@ from dsvnp import NPClassifier, NPRegressor
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.fitting import _unbroken
 from dsvnp.tabular.folds import parts_of_table
-from dsvnp.tabular.recipe import Recipe
+from dsvnp.tabular.recipe import FitRecipe
 
 
 @pytest.mark.parametrize("steps", [1, 30])
@@ -29,13 +29,13 @@ def test_a_fit_that_broke_down_altogether_is_an_error(kind, steps):
 
 def test_a_member_that_broke_is_left_out(monkeypatch):
     X, Y = table(rows=40)
-    settings = Recipe.settings
+    settings = FitRecipe.settings
     rates = {"learning_rate": (1e-2, 1e30, 1e-2)}
 
     def uneven(self, device):
-        return settings(Recipe(**{**vars(self), **rates}), device)
+        return settings(FitRecipe(**{**vars(self), **rates}), device)
 
-    monkeypatch.setattr(Recipe, "settings", uneven)
+    monkeypatch.setattr(FitRecipe, "settings", uneven)
     with pytest.warns(RuntimeWarning, match="1 of 3 replicas are left out") as caught:
         fitted = NPRegressor(**{**QUICK, "max_steps": 8, "n_replicas": 3}).fit(X, Y)
     assert {warning.filename for warning in caught} == {__file__}

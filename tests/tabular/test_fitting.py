@@ -18,7 +18,7 @@ from dsvnp.tabular.correcting import Answer, fit_damping, fit_pool, fit_spread
 from dsvnp.tabular.ensemble import Draws, dissent_of, draws_of, fixed_noise, sharpened
 from dsvnp.tabular.fitting import error_of, is_clear
 from dsvnp.tabular.folds import HoldOut, Question, parts_of_table, parts_of_tables
-from dsvnp.tabular.recipe import Recipe, recipe_for_table, recipes_for_tasks
+from dsvnp.tabular.recipe import FitRecipe, recipe_for_table, recipes_for_tasks
 from dsvnp.tabular.scaling import ClassScaling, stretched
 from dsvnp.training import Fleet
 
@@ -185,7 +185,7 @@ def test_corrections_keep_weights_and_the_dependence_between_outputs():
 
 @pytest.mark.parametrize("model", MODELS)
 def test_draws_of_a_prediction_come_in_pairs_of_opposite_sign(model):
-    made = Recipe(model=model, width=8, dim_lat=4).make(2, 1, "gaussian")
+    made = FitRecipe(model=model, width=8, dim_lat=4).make(2, 1, "gaussian")
     noise = fixed_noise(made, Draws(6, 2, 0), torch.zeros(1))
     for name, value in noise.items():
         assert value.shape[0] == 6

@@ -15,6 +15,7 @@ from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
 from dsvnp.tabular.asking import read
 from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_by, split_rows
+from dsvnp.tabular.consulting import Member, PanelProblem, asked_together, consult
 from dsvnp.tabular.folds import HoldOut
 from dsvnp.tabular.leaves import Leaves
 from dsvnp.tabular.views import Layout, fit_view, relevance
@@ -104,6 +105,12 @@ def test_the_network_is_shown_gaps_and_codes():
     x = est._read_inputs(frame, reset=True)
     layout = Layout.of(est.encoding_, est.filling_)
     np.testing.assert_array_equal(layout.shown(x), [[1, 0], [np.nan, 1], [3, 2], [4, 0]])
+    filled = fit_view("filled", layout, x, x[:, 0])(x)
+    np.testing.assert_array_equal(
+        filled, [[1, 0, 0], [3, 1, 1], [3, 2, 0], [4, 0, 0]]
+    )  # the median, and a flag
+    assert "filled" in PanelProblem(layout, 0, CPU).views()
+    assert "filled" not in PanelProblem(Layout(1, (), ()), 0, CPU).views()
     with pytest.warns(UserWarning, match="was not there in training"):
         strange = est._read_inputs(pd.DataFrame({"a": [2.0], "town": ["q"]}), reset=False)
     np.testing.assert_array_equal(layout.shown(strange), [[2, np.nan]])
@@ -220,3 +227,20 @@ def test_a_fit_judges_itself_by_new_groups_where_a_user_names_them():
         for named in (None, groups)
     )
     assert by_chance["rmse"] < 1 < by_group["rmse"]  # what a new group has, no other tells
+
+
+def test_members_that_read_together_say_what_each_says_alone():
+    X, Y = (torch.from_numpy(part) for part in table(40, 1))
+    X = torch.cat(
+        [X, (X[:, :1] > 0).double(), (X[:, :1] <= 0).double()], 1
+    )  # a category, of which one column is shown
+    problem = PanelProblem(Layout(3, (2,), ()), 0, CPU)
+    members = [Member(*each) for each in (("columns", 1), ("residuals", 0), ("components", 2), ("linear", 0))]
+    groups = asked_together([*members, members[0]])
+    assert groups == [members[:3], members[3:]]
+    told = [(X[:32], Y[:32, 0])] * 3
+    together = consult(members[:3], told, problem)([X[32:]] * 3)
+    for index, member in enumerate(members[:3]):
+        alone = consult([member], told[:1], problem)([X[32:]])
+        for found, expected in zip(together.arrays(), alone.arrays(), strict=True):
+            torch.testing.assert_close(found[index : index + 1], expected, rtol=1e-4, atol=1e-3)

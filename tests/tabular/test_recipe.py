@@ -10,7 +10,7 @@ from dsvnp import MODELS, Architecture, NPClassifier, NPRegressor, make_model
 from dsvnp.models import NeuralProcess
 from dsvnp.networks import MLP
 from dsvnp.objectives import Draws
-from dsvnp.tabular.recipe import Recipe, SmoothMLP
+from dsvnp.tabular.recipe import FitRecipe, SmoothMLP
 
 
 class Tiny(NeuralProcess):
@@ -63,6 +63,6 @@ def test_decoders_are_smooth_and_start_near_nothing(model):
     torch.manual_seed(0)
     if not isinstance(getattr(make_model(model, Architecture(2, 1)), "decoder", None), MLP):
         pytest.skip("this model decodes by a network of its own, as it may")
-    decoder = Recipe(model=model, width=64).make(2, 1, "gaussian").decoder
+    decoder = FitRecipe(model=model, width=64).make(2, 1, "gaussian").decoder
     assert isinstance(decoder, SmoothMLP)
     assert max(float(p.detach().abs().max()) for p in decoder.rest[-1].parameters()) <= 0.1 / 64**0.5

@@ -122,6 +122,40 @@ def test_a_file_of_the_format_before_is_still_read(tmp_path):
     np.testing.assert_array_equal(NPRegressor.load(path).predict(X), regressor(1).predict(X))
 
 
+def test_the_format_is_the_fifth_and_from_it_on_a_record_has_checksums(tmp_path):
+    path = regressor(1).save(tmp_path / "model")
+    record = json.loads((path / NAMES[0]).read_text())
+    assert record["version"] == 5
+    del record["sha256"]
+    (path / NAMES[0]).write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="is damaged: it lacks its checksums"):
+        NPRegressor.load(path)
+
+
+def test_a_record_larger_than_any_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    assert saving.LARGEST_RECORD == 67_108_864
+    path = regressor(1).save(tmp_path / "model")
+    size = (path / NAMES[0]).stat().st_size
+    monkeypatch.setattr(saving, "LARGEST_RECORD", size)
+    NPRegressor.load(path)
+    monkeypatch.setattr(saving, "LARGEST_RECORD", size - 1)
+    with pytest.raises(ValueError, match=f"has {size} bytes, more than any such file"):
+        NPRegressor.load(path)
+
+
+@pytest.mark.parametrize(
+    "there", [[], [".lock"], [".next-tensors.safetensors"], [".writing-x", ".removing-y"]]
+)
+def test_a_folder_with_nothing_but_leftovers_may_hold_an_estimator(tmp_path, there):
+    for name in there:
+        (tmp_path / name).write_text("")
+    assert saving.may_hold(tmp_path)
+    assert saving.may_hold(tmp_path / "nothing")
+    (tmp_path / "mine").write_text("")
+    assert not saving.may_hold(tmp_path)
+    assert not saving.may_hold(tmp_path / "mine")
+
+
 class Killed(BaseException):
     """Stands for the end of the process: nothing after it runs."""
 

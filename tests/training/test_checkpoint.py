@@ -122,6 +122,31 @@ def test_files_reach_the_disk_before_the_name_and_the_name_before_old_ones_go(tm
     ]
 
 
+def test_the_environment_is_what_bits_depend_on():
+    found = checkpoints.environment(torch.device("cpu"))
+    assert found == {"torch": torch.__version__, "device": "cpu", "threads": torch.get_num_threads()}
+
+
+def test_an_error_of_the_disk_names_the_checkpoint_and_others_stay_as_they_are(tmp_path, monkeypatch):
+    def fail(error, *args):
+        raise error
+
+    for error, kind in ((OSError(28, "full"), OSError), (KeyError("bug"), KeyError)):
+        monkeypatch.setattr(files, "write_new", lambda *args, error=error: fail(error))
+        with pytest.raises(kind) as caught:
+            save(tmp_path, content(), keep=1)
+        if kind is OSError:
+            assert caught.value.errno == 28
+            assert caught.value.filename == str(tmp_path / "step-000000003")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_put_aside_stays_aside_where_there_is_a_newer_one(folder):
+    (folder / "step-000000003").rename(folder / ".removing-step-000000003")
+    assert load_latest(folder, RUN).step == 6
+    assert sorted(path.name for path in folder.iterdir()) == [".removing-step-000000003", "step-000000006"]
+
+
 def test_no_file_stays_open(tmp_path):
     before = os.listdir("/proc/self/fd")
     save(tmp_path, content(), keep=1)

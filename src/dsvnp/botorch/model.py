@@ -8,6 +8,7 @@ acquisition function would otherwise ask for the same points again.
 """
 
 import copy
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -161,6 +162,21 @@ class NeuralProcessModel(Model, FantasizeMixin):
             part.expand(*shape, *part.shape[-2:]) for part in (self.train_inputs[0], self.train_targets, X, Y)
         )
         return self._conditioned(torch.cat([x, x_new], dim=-2), torch.cat([y, y_new], dim=-2))
+
+    def mixture(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """ln w, μ and σ of the network's mixture for an observation at each of X [..., q, d], [C, ..., q, m] each."""
+        if self._reader.has_functions:
+            raise ValueError(
+                f"{self.network.name} draws whole functions, which its posterior holds; use qLogExpectedImprovement"
+            )
+        found = self._reader.ask(self._context(), self._targets(X))
+        weights = found.loc.new_zeros(found.loc[..., :1].shape).log_softmax(1)
+        if found.log_weights is not None:
+            weights = found.log_weights.unsqueeze(-1)
+        weights = weights - math.log(len(weights))  # orders of the columns count alike
+        parts = (self._back(part, X).flatten(0, 1) for part in (weights, found.loc, found.scale))
+        log_weights, mean, sigma = parts
+        return log_weights, mean, sigma
 
     def draw_function(
         self,

@@ -21,7 +21,7 @@ def export(
     format_: Annotated[str, typer.Option("--format", help="onnx, or pt2 for torch.export.")] = "onnx",
     classes: Annotated[
         int | None,
-        typer.Option(min=2, help="Classes that the network for tables tells apart; numbers by default."),
+        typer.Option(min=2, help="Classes that the network for tables distinguishes; numbers by default."),
     ] = None,
     require: Annotated[
         str, typer.Option(help="Inputs without a default, with commas between them; ONNX only.")

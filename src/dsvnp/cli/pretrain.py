@@ -36,6 +36,9 @@ def pretrain(
     width: Annotated[
         float, typer.Option(min=0.1, help="Widen the layers by this factor; weights grow with its square.")
     ] = 1.0,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for another process that uses the folder.")
+    ] = False,
     log_dir: LogDir = None,
 ) -> None:
     """Train a network on synthetic functions; run again, it continues where it stopped.
@@ -67,7 +70,8 @@ def pretrain(
         precision = "bf16" if where.type == "cuda" else "float32"
     folder = out or Path("runs") / (f"pretrain-{what}" + (f"-{width:g}" if width != 1 else ""))
     with Cluster.joined(), tensorboard(log_dir):
-        fleet = run(recipe, folder, where, minutes, steps or MANY, precision, seed, Console(), tables, start)
+        settings = (minutes, steps or MANY, precision, seed, Console(), tables, start, wait)
+        fleet = run(recipe, folder, where, *settings)
     if fleet.cluster.writes:
         typer.echo(f"{recipe.name}: step {fleet.num_steps_taken}, checkpoints in {folder / 'checkpoints'}")
 

@@ -1,6 +1,7 @@
 """Rows: which columns and rows of a file a model reads, and what it predicts for them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import Array, Columns, texts_of
 from dsvnp.tabular.distribution import ends_of
 from dsvnp.tabular.encoding import Encoding
-from dsvnp.tabular.table_files import parts_of_table, read_table
+from dsvnp.tabular.table_files import Problems, check_texts, parts_of_table, read_table
 
 PART = 20_000  # rows of a file that are predicted before the next are read
 
@@ -21,14 +22,17 @@ PART = 20_000  # rows of a file that are predicted before the next are read
 def column_names(text: str, rows: Columns, path: Path) -> list[str]:
     """Columns a user names, all of which must be there."""
     names = [name.strip() for name in text.split(",")] if text not in rows.columns else [text]
-    for name in names:
+    problems = []
+    for name in dict.fromkeys(names):
         if name not in rows.columns:
-            message = unknown(name, rows.columns, f"column of {path}")
+            problems.append(unknown(name, rows.columns, f"column of {path}"))
             if len(rows.columns) == 1:  # probably something else is between them
-                message += " It has a single column; columns are separated by a comma, semicolon, tab or bar."
-            raise ValueError(message)
+                problems[-1] += (
+                    " It has a single column; columns are separated by a comma, semicolon, tab or bar."
+                )
         if names.count(name) > 1:
-            raise ValueError(f"column {name!r} is named twice in {text!r}; once is enough")
+            problems.append(f"column {name!r} is named twice in {text!r}; once is enough")
+    refuse(problems)
     return names
 
 
@@ -48,32 +52,56 @@ def chosen_columns(
     return chosen
 
 
-def inputs_of(estimator: BaseNP, rows: Columns, path: Path) -> Columns:
-    """The columns a model was fitted to, in its order; others do not matter."""
+def inputs_of(
+    estimator: BaseNP, rows: Columns, path: Path, problems: Problems, targets: Sequence[str] = ()
+) -> Columns:
+    """The columns a model was fitted to, in its order; others do not matter.
+
+    Args:
+        estimator: the model.
+        rows: the table.
+        path: its file.
+        problems: columns whose cells could not be read.
+        targets: columns that must be there too.
+    """
     names = list(getattr(estimator, "feature_names_in_", []))
     if not names:
         raise ValueError("the model was fitted to arrays, whose columns have no names; ask it from Python")
-    check_columns(names, rows, path, "was fitted with")
+    all_at_once(
+        partial(check_cells, problems, [*names, *targets]),
+        partial(check_columns, targets, rows, path, "was fitted to predict"),
+        partial(check_columns, names, rows, path, "was fitted with"),
+    )
     return rows.select(names)
 
 
 def all_at_once(*checks: Callable[[], object]) -> None:
     """Do some checks, and raise what all of them complain of as one error."""
-    problems = []
+    problems: list[str] = []
     for check in checks:
         try:
             check()
         except ValueError as error:
-            problems.append(str(error))
-    if problems:
-        raise ValueError("\n".join(problems))
+            problems += str(error).split("\n")
+    refuse(problems)
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Raise all problems as one error, each of them once; none is no error."""
+    if lines := list(dict.fromkeys(problems)):
+        raise ValueError("\n".join(lines))
+
+
+def check_cells(problems: Problems, names: Iterable[str]) -> None:
+    """Refuse columns that are needed and have cells that could not be read."""
+    refuse(problems[name] for name in names if name in problems)
 
 
 def check_columns(names: Sequence[str], rows: Columns, path: Path, what: str) -> None:
     """Refuse a table that lacks a column of the model's."""
-    for name in names:
-        if name not in rows.columns:
-            raise ValueError(f"{path} has no column {name!r}, which the model {what}")
+    refuse(
+        f"{path} has no column {name!r}, which the model {what}" for name in names if name not in rows.columns
+    )
 
 
 def without_missing(
@@ -89,11 +117,11 @@ def without_missing(
         path: the file.
     """
     keep = np.ones(len(rows), dtype=bool)
-    taken = encoding or Encoding.fit(rows)
+    texts = None if encoding is None else dict(zip(encoding.names, encoding.categories, strict=True))
     problems = []
-    for name, categories in zip(taken.names, taken.categories, strict=True):
-        values = rows[name]
-        gone = missing_cells(values) if categories is None else np.zeros(len(rows), dtype=bool)
+    for name, values in zip(rows.columns, rows.arrays, strict=True):
+        is_text = values.dtype.kind not in "fM" if texts is None else texts[name] is not None
+        gone = np.zeros(len(rows), dtype=bool) if is_text else missing_cells(values)
         if gone.all() and encoding is None:
             problems.append(
                 f"{path}: column {name!r} is empty in all {len(rows)} rows; leave it out with --exclude"
@@ -106,9 +134,39 @@ def without_missing(
             )
         elif drop:
             keep &= ~gone
-    if problems:
-        raise ValueError("\n".join(problems))
+    refuse(problems)
     return rows.rows(keep), keep
+
+
+def check_learnable(
+    rows: Columns,
+    chosen: Sequence[str],
+    targets: Sequence[str],
+    kind: type[BaseNP],
+    strict: bool,
+    path: Path,
+    problems: Problems,
+) -> None:
+    """Refuse a table that cannot be learned from, and list all that is wrong with its columns.
+
+    Args:
+        rows: the table.
+        chosen: columns to predict from.
+        targets: columns to predict.
+        kind: of the estimator.
+        strict: refuse missing inputs.
+        path: its file.
+        problems: columns whose cells could not be read.
+    """
+    inputs = rows.select([name for name in chosen if name not in problems])
+    sound = [name for name in targets if name not in problems]
+    all_at_once(
+        partial(check_cells, problems, [*chosen, *targets]),
+        partial(check_texts, path, rows.select([*chosen, *targets])),
+        partial(Encoding.fit, inputs),
+        partial(without_missing, inputs, None, drop=False, strict=strict, path=path),
+        *([partial(outputs_of, rows, sound, kind, path)] if sound else []),
+    )
 
 
 def check_kept(num_rows: int, path: Path) -> None:
@@ -133,15 +191,16 @@ def tasks_of(x: Columns, y: Array, targets: Sequence[str], groups: Array) -> lis
     return [(x.rows(rows), named(y[rows], targets)) for rows in found if len(rows) > 1]
 
 
-def moments(rows: Columns, time: str, path: Path) -> Array:
-    """The column that the latest rows are held out by: numbers or dates, all of them known."""
-    name = column_names(time, rows, path)[0]
+def full_column(option: str, given: str, rows: Columns, path: Path, dates: bool = False) -> Array:
+    """The column that an option names: numbers, or dates too, all of them known."""
+    name = column_names(given, rows, path)[0]
     values = rows[name]
-    gone = missing_cells(values) if values.dtype.kind in "fM" else np.ones(len(values), dtype=bool)
+    kinds = "fM" if dates else "f"
+    gone = missing_cells(values) if values.dtype.kind in kinds else np.ones(len(values), dtype=bool)
     if gone.any():
-        place = rows.place(int(gone.argmax()))
+        what, place = "number or date" if dates else "number", rows.place(int(gone.argmax()))
         raise ValueError(
-            f"{path}: --time {name} has no number or date at {place}; fill it in, or choose another column"
+            f"{path}: {option} {name} has no {what} at {place}; fill it in, or choose another column"
         )
     return values
 
@@ -159,11 +218,17 @@ class Known(NamedTuple):
     path: Path
 
 
+def read_noted(path: Path, texts: Collection[str] | None = None) -> tuple[Columns, Problems]:
+    """Read a table, and note the columns whose cells cannot be read: who needs them lists all that is wrong."""
+    problems: Problems = {}
+    return read_table(path, texts, problems), problems
+
+
 def read_known(estimator: BaseNP, path: Path) -> Known:
     """Read the rows to predict from."""
-    rows = read_table(path, texts_for(estimator))
+    rows, problems = read_noted(path, texts_for(estimator))
     targets = list(estimator.target_names_)
-    check_columns(targets, rows, path, "predicts")
+    inputs_of(estimator, rows, path, problems, targets)
     return Known(rows, outputs_of(rows, targets, type(estimator), path, learn=False), path)
 
 
@@ -207,21 +272,23 @@ class Answer(NamedTuple):
 def answers(estimator: BaseNP, asked: Asked) -> Iterator[Answer]:
     """Predict a file part by part: what is in memory does not grow with it."""
     num_kept = 0
-    for part in parts_of_table(asked.table, texts_for(estimator), PART):
-        answer = _answer(estimator, part, asked)
+    problems: Problems = {}
+    for part in parts_of_table(asked.table, texts_for(estimator), PART, problems):
+        answer = _answer(estimator, part, asked, problems)
         num_kept += int(answer.there.sum())
         yield answer
     check_kept(num_kept, asked.table)
 
 
-def _answer(estimator: BaseNP, whole: Columns, asked: Asked) -> Answer:
-    """Predict one part."""
+def _answer(estimator: BaseNP, whole: Columns, asked: Asked, problems: Problems) -> Answer:
+    """Predict one part, unless there are problems with its cells."""
     path, known = asked.table, asked.known
     copied = column_names(asked.keep, whole, path) if asked.keep else []
     names = prediction_names(estimator.target_names_, getattr(estimator, "classes_", None))
     if both := [name for name in copied if name in names]:
         raise ValueError(f"--keep {', '.join(both)}: a column of the predictions has that name; rename it")
-    inputs = inputs_of(estimator, whole, path)
+    check_cells(problems, copied)
+    inputs = inputs_of(estimator, whole, path, problems)
     rows, there = without_missing(inputs, estimator.encoding_, asked.drop_missing, asked.strict, path)
     columns: list[Array] = [there[:0]] * len(names)
     if there.any():
@@ -241,7 +308,7 @@ def contexts(
     everything = np.arange(len(whole))
     if known is None:
         return [(everything, None)]
-    inputs = inputs_of(estimator, known.rows, known.path)
+    inputs = inputs_of(estimator, known.rows, known.path, {})
     if group is None:
         return [(everything, (inputs, known.outputs))]
     check_columns([group], whole, path, "is to be grouped by (--group)")

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsvnp.cli import table_messages as messages
 from dsvnp.cli.options import Device, LogDir
-from dsvnp.cli.table_messages import (
-    check_out,
-    check_plot,
-    print_table,
-    say,
-    say_dropped,
-    say_left_out,
-    say_understood,
-    show,
-    spare_the_table,
-    spoken_warnings,
-)
 from dsvnp.files import write_atomically
 from dsvnp.naming import lookup, shown
 
@@ -72,6 +60,9 @@ def fit(
     time: Annotated[
         str | None, typer.Option(help="Column of numbers or dates; the latest rows are held out.")
     ] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="Column of numbers that says how many rows a row counts as; no input.")
+    ] = None,
     drop_missing: DropMissing = False,
     strict: Strict = False,
     device: Device = "auto",
@@ -81,42 +72,40 @@ def fit(
 
     With --group each group is a table of its own, and the model predicts a new one from some of its rows.
     """
-    from dsvnp.cli.table_rows import all_at_once, check_kept, chosen_columns, column_names, without_missing
+    from dsvnp.cli import table_rows
     from dsvnp.cli.targets import outputs_of
     from dsvnp.models import MODELS
     from dsvnp.tabular import NPClassifier, NPRegressor
-    from dsvnp.tabular.encoding import Encoding
     from dsvnp.tabular.memory import check_file
     from dsvnp.tabular.recipe import AUTO, EFFORTS
-    from dsvnp.tabular.table_files import check_texts, read_table
     from dsvnp.training.hooks import tensorboard
 
     kinds = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
-    _check_held_out(group, one_table, time)
+    _check_held_out(group, one_table, time, weight)
     lookup(model, {AUTO: None, **MODELS}, "model")
     lookup(effort, EFFORTS, "effort")
     lookup(task, kinds, "task")
-    check_out(out)
+    messages.check_out(out)
     check_file(table)
-    with spoken_warnings(), tensorboard(log_dir):
-        rows = read_table(table)
-        targets = column_names(target, rows, table)
-        groups = column_names(group, rows, table) if group else []
-        chosen = chosen_columns(inputs, exclude, [*targets, *groups], rows, table)
-        used = rows.select([*chosen, *targets])
-        all_at_once(partial(check_texts, table, used), partial(Encoding.fit, rows.select(chosen)))
+    with messages.spoken_warnings(), tensorboard(log_dir):
+        rows, problems = table_rows.read_noted(table)
+        targets = table_rows.column_names(target, rows, table)
+        groups = table_rows.column_names(group, rows, table) if group else []
+        others = [*targets, *groups, *([weight] if weight else [])]
+        chosen = table_rows.chosen_columns(inputs, exclude, others, rows, table)
         kind = kinds[task] or (NPRegressor if rows[targets[0]].dtype.kind == "f" else NPClassifier)
-        x, keep = without_missing(rows.select(chosen), None, drop_missing, strict, table)
-        check_kept(len(x), table)
+        table_rows.check_learnable(rows, chosen, targets, kind, strict, table, problems)
+        x, keep = table_rows.without_missing(rows.select(chosen), None, drop_missing, strict, table)
+        table_rows.check_kept(len(x), table)
         y = outputs_of(rows.rows(keep), targets, kind, table)
         # Printed before the training: who meant something else need not wait for it.
-        say_understood(x, y, targets, kind is NPClassifier)
-        say_dropped(keep, drop_missing)
-        say_left_out(y, targets, task == "auto" and kind is NPRegressor and len(targets) == 1)
+        messages.say_understood(x, y, targets, kind is NPClassifier)
+        messages.say_dropped(keep, drop_missing)
+        messages.say_left_out(y, targets, task == "auto" and kind is NPRegressor and len(targets) == 1)
         how: dict[str, Any] = {"refine": refine, "effort": effort, "n_replicas": replicas, "max_steps": steps}
         how |= {"missing": "refuse" if strict else "impute", "random_state": seed}
         estimator = kind(model, **how, device=device, verbose=True)
-        by = _held_out_by(rows.rows(keep), groups if one_table else [], time, table)
+        by = _told_of_rows(rows.rows(keep), groups if one_table else [], time, weight, table)
         _learn(estimator, x, y, targets, rows.rows(keep).select([] if one_table else groups), by)
     estimator.target_names_ = tuple(targets)
     what = "Groups" if groups and not one_table else "Rows"
@@ -145,15 +134,15 @@ def predict(
     from dsvnp.tabular.table_writing import check_suffix
 
     check_suffix(out)
-    spare_the_table(out, table, "--out")
+    messages.spare_the_table(out, table, "--out")
     estimator = BaseNP.load(model, device)
-    with spoken_warnings():
+    with messages.spoken_warnings():
         known = None if context is None else read_known(estimator, context)
         asked = Asked(table, known, group, keep, coverage, drop_missing, strict)
         there = _write_answers(estimator, asked, out)
     if str(out) != STANDARD:
-        say_dropped(there, drop_missing)
-        say(f"{there.sum()} predictions are in ", out, ".")
+        messages.say_dropped(there, drop_missing)
+        messages.say(f"{there.sum()} predictions are in ", out, ".")
 
 
 def _write_answers(estimator: BaseNP, asked: Asked, out: Path) -> Array:
@@ -194,16 +183,14 @@ def evaluate(
     from dsvnp.cli.targets import known_outputs, left_out, outputs_of, texts_for
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.summary import calibration_plot
-    from dsvnp.tabular.table_files import read_table
 
     if plot is not None:
-        check_plot(plot, table)
+        messages.check_plot(plot, table)
     estimator = BaseNP.load(model, device)
-    with spoken_warnings():
-        rows = read_table(table, texts_for(estimator))
+    with messages.spoken_warnings():
+        rows, problems = table_rows.read_noted(table, texts_for(estimator))
         targets = list(estimator.target_names_)
-        table_rows.check_columns(targets, rows, table, "was fitted to predict")
-        inputs = table_rows.inputs_of(estimator, rows, table)
+        inputs = table_rows.inputs_of(estimator, rows, table, problems, targets)
         inputs, keep = table_rows.without_missing(inputs, estimator.encoding_, drop_missing, strict, table)
         table_rows.check_kept(len(inputs), table)
         outputs = outputs_of(rows.rows(keep), targets, type(estimator), table, learn=False)
@@ -215,18 +202,18 @@ def evaluate(
         given = None if context is None else table_rows.read_known(estimator, context)
         parts = table_rows.contexts(estimator, rows.rows(keep), given, group, table)
         found = estimator.evaluate_tasks((inputs.rows(some), outputs[some], pair) for some, pair in parts)
-    say_dropped(keep, drop_missing)
+    messages.say_dropped(keep, drop_missing)
     typer.echo(shown(left_out(outputs, targets)))
-    show(found.summary, f"{known} rows of {table.name}", targets)
+    messages.show(found.summary, f"{known} rows of {table.name}", targets)
     if found.classes is not None:
-        print_table(found.classes, "Each class against all others")
+        messages.print_table(found.classes, "Each class against all others")
     if plot is not None:
         plot.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(plot, calibration_plot(found.calibration, table.name))
-        say("A calibration plot is in ", plot, ".")
+        messages.say("A calibration plot is in ", plot, ".")
 
 
-def _check_held_out(group: str | None, one_table: bool, time: str | None) -> None:
+def _check_held_out(group: str | None, one_table: bool, time: str | None, weight: str | None) -> None:
     """Refuse options of which one says nothing without, or with, another."""
     if one_table and not group:
         raise ValueError(
@@ -234,15 +221,20 @@ def _check_held_out(group: str | None, one_table: bool, time: str | None) -> Non
         )
     if time and group:
         raise ValueError("rows are held out by --group or by --time, got both; choose one")
+    if weight and group and not one_table:
+        raise ValueError("--weight weighs rows of one table, got --group; add --one-table, or leave it out")
 
 
-def _held_out_by(rows: Columns, groups: Sequence[str], time: str | None, table: Path) -> dict[str, Any]:
-    """What `fit` is told of the rows that are to be held out together."""
-    from dsvnp.cli.table_rows import moments
+def _told_of_rows(
+    rows: Columns, groups: Sequence[str], time: str | None, weight: str | None, table: Path
+) -> dict[str, Any]:
+    """What `fit` is told of the rows: which are to be held out together, and how much they count."""
+    from dsvnp.cli.table_rows import full_column
     from dsvnp.tabular.columns import texts_of
 
     by: dict[str, Any] = {"groups": texts_of(rows[groups[0]])} if groups else {}
-    return by | ({"time": moments(rows, time, table)} if time else {})
+    by |= {"time": full_column("--time", time, rows, table, dates=True)} if time else {}
+    return by | ({"sample_weight": full_column("--weight", weight, rows, table)} if weight else {})
 
 
 def _learn(
@@ -268,8 +260,8 @@ def _save_and_show(estimator: BaseNP, out: Path, title: str) -> None:
     estimator.save(out)  # before anything else that could fail
     plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
     write_atomically(out / PLOT, plot)
-    show(estimator.validation_, title, targets)
-    say("The model is in ", out, f", with a calibration plot. {estimator.how_it_predicts}.")
+    messages.show(estimator.validation_, title, targets)
+    messages.say("The model is in ", out, f", with a calibration plot. {estimator.how_it_predicts}.")
 
 
 def register(app: typer.Typer) -> None:

@@ -24,21 +24,25 @@ def outputs_of(
     columns = [rows[name] for name in targets]
     if kind is NPClassifier:
         return _labels(columns, targets, path)
+    problems = []
     for name, values in zip(targets, columns, strict=True):
         if values.dtype.kind != "f":
-            raise ValueError(
+            problems.append(
                 f"{path}: target {name!r} holds texts ({values[0]!r} at {rows.place(0)}); predict "
                 "it alone, as a class"
             )
+            continue
         known = values[~np.isnan(values)]
         if learn and len(known) < 2:
-            raise ValueError(
+            problems.append(
                 f"{path}: target {name!r} is known in {len(known)} row(s); a fit needs at least 2"
             )
-        if learn and (known == known[0]).all():
-            raise ValueError(
+        elif learn and (known == known[0]).all():
+            problems.append(
                 f"{path}: target {name!r} is {known[0]:g} in every row; there is nothing to learn"
             )
+    if problems:
+        raise ValueError("\n".join(problems))
     return columns[0] if len(columns) == 1 else np.stack(columns, 1)
 
 

@@ -7,8 +7,8 @@
 A file holds the network, the scaling of inputs and outputs, and the draws of its latents.
 """
 
-from dsvnp.export.files import to_onnx, to_pt2
 from dsvnp.export.graph import Graph
 from dsvnp.export.kinds import graph_of, pretrained_graph
+from dsvnp.export.writing import to_onnx, to_pt2
 
 __all__ = ["Graph", "graph_of", "pretrained_graph", "to_onnx", "to_pt2"]

@@ -1,4 +1,4 @@
-"""Filling as a part of a graph: gaps of encoded columns get their medians, and flags say where they were."""
+"""Filling as a part of a graph: gaps of encoded columns get their medians, and flags mark where they were."""
 
 from typing import Any
 

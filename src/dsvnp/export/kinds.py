@@ -47,7 +47,7 @@ def pretrained_graph(
     Args:
         name: as for `load_pretrained`.
         folder: where its files lie; None is the folder that ships with the package.
-        num_classes: classes that a network for tables tells apart; None predicts numbers.
+        num_classes: classes that a network for tables distinguishes; None predicts numbers.
         settings: of the graph of another network, see `to_onnx`.
     """
     model = load_pretrained(name, folder)

@@ -21,7 +21,7 @@ from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predi
 from dsvnp.sources.priors.scaling import output_scale, standardise
 from dsvnp.sources.priors.tables import CLIP_OUTPUT
 from dsvnp.tabular.asking import MOST_CLASSES, network, order_of
-from dsvnp.tabular.consulting import LINEAR_VIEWS, Line, Member, consult
+from dsvnp.tabular.consulting import LINEAR_VIEWS, Member, Ridge, consult
 from dsvnp.tabular.panel import Panel, seated, side_by_side, stretch_all
 from dsvnp.tabular.views import View, fit_view
 
@@ -34,7 +34,7 @@ class Seat(NamedTuple):
     show: Callable[[Tensor], Tensor]  # the columns that it is shown of encoded rows, in its order
     x: Tensor  # the rows that it has read, as shown, [N, d]
     y: Tensor  # their outputs, [N]: residuals of the line if there is one; labels in its order of classes
-    line: Line | None  # a linear model that its answers are added to
+    line: Ridge | None  # a linear model that its answers are added to
     classes: Tensor  # its order of classes
 
 
@@ -81,7 +81,7 @@ class PanelModule(nn.Module):
 
     def _seat(self, member: Member, x: Tensor, y: Tensor) -> Seat:
         """Let a member read, see `dsvnp.tabular.consulting.consult`."""
-        line = Line.fit(x, y) if member.view == "residuals" else None
+        line = Ridge.fit(x, y) if member.view == "residuals" else None
         y = y if line is None else y - line(x)
         view: View = fit_view("columns" if line else member.view, self.panel.problem.layout, x, y)
         order = order_of(member.order, view(x[:1]).shape[1])

@@ -9,15 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from dsvnp.likelihoods import (
-    Categorical,
-    FixedGaussian,
-    Gaussian,
-    GaussianMixture,
-    Likelihood,
-    LowRankGaussian,
-    NumberOrClass,
-)
+from dsvnp import likelihoods
 from dsvnp.models.transformer import Transformer
 from dsvnp.naming import lookup, unknown
 from dsvnp.networks import MLP, VGG, VGG19, Fourier, LeNet
@@ -194,17 +186,19 @@ class Architecture:
         return asdict(self)
 
 
-def make_likelihood(arch: Architecture) -> Likelihood:
+def make_likelihood(arch: Architecture) -> likelihoods.Likelihood:
     """Make the likelihood that an architecture names."""
     sigma = (arch.sigma_floor, arch.sigma_form)
-    kinds: dict[str, Callable[[], Likelihood]] = {
-        "gaussian": lambda: Gaussian(arch.dim_y, *sigma),
-        "mixture": lambda: GaussianMixture(arch.dim_y, arch.num_components, *sigma, arch.background),
-        "low-rank": lambda: LowRankGaussian(arch.dim_y, arch.rank, *sigma),
-        "squared-error": lambda: FixedGaussian(arch.dim_y),
-        "categorical": lambda: Categorical(arch.dim_y),
-        "number-or-class": lambda: NumberOrClass(
-            arch.dim_y, GaussianMixture(1, arch.num_components, *sigma, arch.background)
+    kinds: dict[str, Callable[[], likelihoods.Likelihood]] = {
+        "gaussian": lambda: likelihoods.Gaussian(arch.dim_y, *sigma),
+        "mixture": lambda: likelihoods.GaussianMixture(
+            arch.dim_y, arch.num_components, *sigma, arch.background
+        ),
+        "low-rank": lambda: likelihoods.LowRankGaussian(arch.dim_y, arch.rank, *sigma),
+        "squared-error": lambda: likelihoods.FixedGaussian(arch.dim_y),
+        "categorical": lambda: likelihoods.Categorical(arch.dim_y),
+        "number-or-class": lambda: likelihoods.NumberOrClass(
+            arch.dim_y, likelihoods.GaussianMixture(1, arch.num_components, *sigma, arch.background)
         ),
     }
     return lookup(arch.likelihood, kinds, "likelihood")()

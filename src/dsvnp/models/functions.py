@@ -14,14 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from dsvnp.autoregression import (
-    chain_log_prob,
-    draw_chains,
-    functions_of,
-    orders_of,
-    predict_by_chains,
-    random_orders,
-)
+from dsvnp import autoregression
 from dsvnp.models.noise import Noise, evaluating
 from dsvnp.networks import Shape
 from dsvnp.predictive import Predictive
@@ -99,11 +92,13 @@ class FunctionDraws(nn.Module, ABC):
                 drawn = self._predict(task, num_samples, num_local, None, generator, chunk)
                 drawn = drawn.map(lambda array: array.expand(num_samples, *array.shape[1:]))
             elif noise:  # a chain holds observations already
-                orders = random_orders(task, num_samples, generator)
-                return draw_chains(one, task, orders, block, generator, chunk)
+                orders = autoregression.random_orders(task, num_samples, generator)
+                return autoregression.draw_chains(one, task, orders, block, generator, chunk)
             else:
-                drawn = predict_by_chains(one, task, num_samples, block, generator, chunk)
-            return torch.where(task.mask_target.unsqueeze(-1), functions_of(drawn, noise, generator), 0)
+                drawn = autoregression.predict_by_chains(one, task, num_samples, block, generator, chunk)
+            return torch.where(
+                task.mask_target.unsqueeze(-1), autoregression.functions_of(drawn, noise, generator), 0
+            )
 
     @final
     @torch.no_grad()
@@ -140,13 +135,15 @@ class FunctionDraws(nn.Module, ABC):
         """
         self.check(task, num_global, num_local, validate)
         at_least_one(block=block, orders=len(orders) if isinstance(orders, Tensor) else orders)
-        orders = orders_of(task, orders, generator)
+        orders = autoregression.orders_of(task, orders, generator)
 
         def conditional(step: Task) -> Predictive:
             return self._predict(step, num_global, num_local, None, generator, chunk)
 
         with evaluating(self):
-            values = chain_log_prob(conditional, task, orders, block, num_global * num_local, chunk)
+            values = autoregression.chain_log_prob(
+                conditional, task, orders, block, num_global * num_local, chunk
+            )
         return values.mean(0)
 
     def _one_draw(self, task: Task, **settings: Any) -> Predictive:

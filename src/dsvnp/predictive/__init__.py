@@ -8,19 +8,11 @@ them. An axis that a model has no draws for is of size 1. Weights are 1/S unless
 several components, as under a mixture head, they lie next to each other on the S axis: S = draws × components per draw.
 """
 
-from dsvnp.predictive.base import Predictive, concatenate, log_mean_exp
-from dsvnp.predictive.categorical import CategoricalPredictive, entropy_of
-from dsvnp.predictive.gaussian import GaussianPredictive
-from dsvnp.predictive.independent import IndependentPredictive
-from dsvnp.predictive.low_rank import LowRankPredictive
-
-__all__ = [
-    "CategoricalPredictive",
-    "GaussianPredictive",
-    "IndependentPredictive",
-    "LowRankPredictive",
-    "Predictive",
-    "concatenate",
-    "entropy_of",
-    "log_mean_exp",
-]
+from dsvnp.predictive.base import Predictive as Predictive
+from dsvnp.predictive.base import concatenate as concatenate
+from dsvnp.predictive.base import log_mean_exp as log_mean_exp
+from dsvnp.predictive.categorical import CategoricalPredictive as CategoricalPredictive
+from dsvnp.predictive.categorical import entropy_of as entropy_of
+from dsvnp.predictive.gaussian import GaussianPredictive as GaussianPredictive
+from dsvnp.predictive.independent import IndependentPredictive as IndependentPredictive
+from dsvnp.predictive.low_rank import LowRankPredictive as LowRankPredictive

@@ -47,7 +47,7 @@ class GaussianPredictive(Predictive):
 
     @property
     def aleatoric(self) -> Tensor:
-        """E[Var(y | z_G)], [B, T, D]: the noise and, told by two or more draws of it, what z_* varies."""
+        """E[Var(y | z_G)], [B, T, D]: the noise and, with two or more draws of z_*, the variance due to z_*."""
         return self.variance - self.epistemic
 
     @property
@@ -55,8 +55,8 @@ class GaussianPredictive(Predictive):
         """Var(E[y | z_G]), [B, T, D]: what knowing the function would take away.
 
         The variance between draws of z_G of their means, less what those means owe to the few draws of z_* that each
-        is taken over; with one z_* each (S = 1) that cannot be told. The components of one draw are no sample but
-        the whole of a mixture, so that their mean is exact and only the number of draws of z_* enters.
+        is taken over; with one z_* each (S = 1) that cannot be measured. The components of one draw are no sample but
+        the whole of a mixture: their mean is exact and only the number of draws of z_* enters.
         """
         if self.log_weights is None and self.components_per_draw == 1:
             return (self._variance_of_means() - within(self.loc)).clamp(min=0)

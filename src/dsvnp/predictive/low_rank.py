@@ -42,7 +42,7 @@ def low_rank_log_prob(y: Tensor, loc: Tensor, noise: Tensor, factor: Tensor) -> 
     rest = torch.cat([error, torch.zeros_like(slope[..., 0, :])], -1)  # [e; 0]
     log_det = torch.where(there, 2 * (torch.log(noise) + HALF_LOG_2PI), 0.0).sum(-1)  # of 2π Cov
     for j, column in enumerate(columns):
-        # Earlier columns hold 0 where this one holds its own 1, so that its length stays at least 1.
+        # Earlier columns hold 0 where this one holds its own 1: its length stays at least 1.
         length = column.square().sum(-1, keepdim=True)
         log_det = log_det + torch.log(length.squeeze(-1))
         rest = _without(rest, column, length)

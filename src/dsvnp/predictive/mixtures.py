@@ -63,7 +63,7 @@ def mixture_quantile(p: Tensor, loc: Tensor, scale: Tensor, log_weights: Tensor 
     """Quantiles at levels p [Q], [Q, ...].
 
     By Newton's method on the CDF, in units of the mixture's deviation. Where there are many they are found in single
-    precision first, which takes half the time; one step in double precision then gives the other digits.
+    precision first, which takes half the time; steps in double precision then give the other digits.
 
     Args:
         p: levels strictly between 0 and 1.
@@ -81,30 +81,34 @@ def mixture_quantile(p: Tensor, loc: Tensor, scale: Tensor, log_weights: Tensor 
     parts = [(wide - mean) / unit, deviation / unit, weights]
     if loc.dtype == torch.float64 and len(level) * loc.numel() > MANY:
         start = _solve(level.float(), [part.float() for part in parts], start.float(), 1e-5).double()
-    out = _solve(level, [part.to(loc.dtype) for part in parts], start, 1e-6)
+    close = 1e-10 if loc.dtype == torch.float64 else 1e-6
+    out = _solve(level, [part.to(loc.dtype) for part in parts], start, close)
     return (mean + unit * out).to(loc.dtype)
 
 
 def _solve(level: Tensor, mixture: Sequence[Tensor], start: Tensor, close: float) -> Tensor:
-    """Where the CDF reaches a level [Q, ...]: Newton's steps, held between bounds that close in, until all are small.
+    """Where the CDF reaches a level [Q, ...]: Newton's steps until all are small, held between bounds that close in.
 
-    The error that is left behind is of the order of the last step's square. A mixture is means, deviations, weights.
+    A step that is not half of the one before, as between narrow peaks, goes to the middle of the bounds instead. The
+    mixture is means, deviations and weights.
     """
     loc, scale, weights = mixture
     each = torch.special.ndtri(level).unsqueeze(1) * scale + loc  # [Q, I, ...]
     # A mixture's quantile lies between the smallest and the largest of its components'.
     low, high = each.amin(1), each.amax(1)
     out, sharpness = start.clamp(low, high), 1 / scale
-    heights = weights * sharpness / math.sqrt(2 * math.pi)
+    heights, last = weights * sharpness / math.sqrt(2 * math.pi), high - low
     for _ in range(60):
         z = (out.unsqueeze(1) - loc) * sharpness
         miss = (weights * torch.special.ndtr(z)).sum(1) - level
         density = (heights * torch.exp(-0.5 * z.square())).sum(1).clamp(min=torch.finfo(z.dtype).tiny)
         low, high = torch.where(miss < 0, out, low), torch.where(miss < 0, high, out)
         newton = out - miss / density
-        step = torch.where((newton >= low) & (newton <= high), newton, 0.5 * (low + high)) - out
+        held = (newton >= low) & (newton <= high) & ((newton - out).abs() <= (0.5 * last).clamp(min=close))
+        step = torch.where(held, newton, 0.5 * (low + high)) - out
+        last = step.abs()
         out = out + step
-        if bool((step.abs() <= close).all()):
+        if bool((last <= close).all()):
             break
     return out
 

@@ -31,7 +31,7 @@ def for_classes(model: NeuralProcess, num_classes: int) -> NeuralProcess:
     both = _both(model)
     largest = both.classes.num_classes
     if not 2 <= num_classes <= largest:
-        raise ValueError(f"the network tells 2 to {largest} classes apart, got num_classes={num_classes}")
+        raise ValueError(f"the network distinguishes 2 to {largest} classes, got num_classes={num_classes}")
     first = both.numbers.dim_raw
     columns, rows = slice(2, 2 + num_classes), slice(first, first + num_classes)
     return _cut(model, "categorical", num_classes, columns, folded=True, rows=rows)

@@ -136,7 +136,7 @@ def landscapes() -> PretrainingRecipe:
         dim_y=1,
         likelihood="mixture",
         num_components=8,
-        background=1e-4,
+        background=1e-6,  # more would add to the spread near an optimum
         sigma_floor=1e-3,
         sigma_form="exp",
         decoder=(160,),

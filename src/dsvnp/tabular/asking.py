@@ -1,9 +1,9 @@
-"""Asking: rows that the pretrained network for tables reads, and what it then says of others, in the user's units.
+"""Asking: the pretrained network for tables reads known rows and predicts others, in the user's units.
 
-Several sets of as many rows each are read and answered together: the folds of a table, or one table with its columns
-in several orders, which matter little to the network and whose mixture matters less. What the network knows of a set is
-computed once, in single precision. Few rows are answered in double precision: a row's answer must not depend on its
-company even by rounding.
+It reads several sets with equal numbers of rows together: the folds of a table, or one table with its columns in
+several orders. The order has a small effect on a prediction, and less on a mixture over orders. The network summarises
+a set once, in single precision. Few rows are predicted in double precision: a row's prediction must not depend on the
+rows asked with it, even by rounding.
 
 Axes: B sets, N known rows, T targets, D columns, S components, C classes.
 """
@@ -109,7 +109,7 @@ class Reading:
         return scale_inputs(x, used, used[:, None], self.unit).to(self.device, dtype)
 
     def _summary(self, dtype: torch.dtype) -> Any:
-        """What the network knows of the sets; in double precision once somebody asks for it."""
+        """The network's summary of the sets; in double precision, made when first needed."""
         if dtype == torch.float32:
             return self.summary
         if self.wide is None:
@@ -121,7 +121,7 @@ class Reading:
 
 
 class Tree:
-    """More classes than the network tells apart: p(class) = p(group) · p(class | group), each told by a reading.
+    """More classes than the network tells apart: p(class) = p(group) · p(class | group), each from a reading.
 
     Args:
         sets: rows and labels.

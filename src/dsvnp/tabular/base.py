@@ -89,7 +89,7 @@ class BaseNP(Pictures, Learner, ABC):
     def condition(self, X: Any, y: Any) -> Self:
         """Return an estimator that predicts from these context rows instead, without any training.
 
-        After `fit_tasks` this is how a new task is told; after `fit` on one table, whose tasks are all parts of the
+        After `fit_tasks` this is how to give a new task; after `fit` on one table, whose tasks are all parts of the
         same function, it changes little.
         """
         check_is_fitted(self)
@@ -149,7 +149,7 @@ class BaseNP(Pictures, Learner, ABC):
         return answering
 
     def _remoteness(self, known: Tensor) -> Callable[[Tensor], Tensor]:
-        """What tells how far rows lie from known ones."""
+        """A function that measures how far rows lie from known ones."""
         inputs = self.ensemble_.inputs
         units: list[Tensor] = []  # measured once, and only if somebody asks
 
@@ -171,15 +171,15 @@ class BaseNP(Pictures, Learner, ABC):
         return self._read_inputs(X, reset=False), self._context_rows(context)
 
     def _context_rows(self, context: Any) -> Pair:
-        """The rows to answer from: a user's, or the estimator's own; say so where there is none."""
+        """The rows to predict from: a user's, or the estimator's own; warn where there is none."""
         rows = (
             self.context_ if context is None else self._read_pair(*pair_of(context, "context"), reset=False)
         )
         if not len(rows[0]) and not getattr(self, "_told_of_no_context", False):
-            self._told_of_no_context = True  # once: whoever wants the prior need not be told again
+            self._told_of_no_context = True  # once is enough for a user who wants the prior
             warnings.warn(
-                "there is no context, so that this answer is for any task rather than for yours; pass some rows of "
-                "the task as context=(X, y), or use the estimator that condition(X, y) returns",
+                "there is no context: this prediction is for any task, not for yours; pass some rows of the task as "
+                "context=(X, y), or use the estimator that condition(X, y) returns",
                 UserWarning,
                 stacklevel=5,
             )
@@ -219,7 +219,7 @@ class BaseNP(Pictures, Learner, ABC):
         return Uncertainty(found.aleatoric, found.epistemic)
 
     def evaluate(self, X: Any, y: Any, context: Any = None) -> Evaluation:
-        """Measure predictions of rows whose outputs are known, next to what anybody could have said.
+        """Measure predictions of rows whose outputs are known, next to simple predictions.
 
         Rows of which no output is known do not count.
         """

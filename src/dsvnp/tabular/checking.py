@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.schema import TEXT, wrong
-from dsvnp.tabular.recipe import Recipe
+from dsvnp.tabular.recipe import FitRecipe
 
 RECORD_FORM = {
     **dict.fromkeys(("format", "dsvnp", "kind"), TEXT),
@@ -27,7 +27,7 @@ CHOICES = {"output": ("same", "array"), "missing": ("impute", "refuse")}
 MAY_BE_MISSING = ("context.y", "calibration")  # where NaN is an output that is not known
 
 
-def check_recipe(recipe: Recipe) -> Recipe:
+def check_recipe(recipe: FitRecipe) -> FitRecipe:
     """The recipe, unless a model of it could not be made in any time or memory."""
     for each in fields(recipe):
         value = getattr(recipe, each.name)

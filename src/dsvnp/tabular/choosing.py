@@ -1,14 +1,14 @@
-"""Choosing: rows that are held out say who sits on a panel, and what to expect of it.
+"""Choosing: held-out rows choose the members of a panel, and measure it.
 
-Every view predicts rows that it has not read, and gets seats on the panel in proportion to its weight in the mixture
-that makes these rows the most likely. Reading takes time in proportion to rows × columns; a budget of such cells says
-how many rows are held out, and how many orders of the columns the panel reads.
+Every view predicts rows that it has not read. It gets members (seats) in proportion to its weight in the mixture under
+which these rows are the most likely. Reading takes time in proportion to rows × columns; a budget of such cells limits
+the number of held-out rows, and of orders in which the panel reads the columns.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from dsvnp.tabular.consulting import (
     LINEAR_VIEWS,
     NEAR_ROWS,
     Member,
-    Problem,
+    PanelProblem,
     asked_together,
     consult,
     consult_near,
@@ -35,10 +35,12 @@ from dsvnp.tabular.reading import check_known
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.summary import Summary, blind, calibration_of, prior_of, summarise
 from dsvnp.tabular.views import MOST_COLUMNS
+from dsvnp.tabular.weights import ALIKE, Weights
 
 SEATS = 8
 PSEUDO_ROWS = 2.0
-LEAST = -1e6  # ln p of a view that is out of the question
+CLASS_TOLL = 4.0  # times the toll of numbers: a few labels that are all right prove no certainty
+LEAST = -1e6  # ln p of a view that gets no seat
 FEWEST_ROWS = 160  # that a split reads, and of which it holds out a part, even beyond the budget
 ENOUGH_ROWS = 512  # that a member reads even beyond the budget
 MANY_ROWS = 10_000  # that are kept of a large table
@@ -65,7 +67,7 @@ BUDGETS = {
 
 
 class Chosen(NamedTuple):
-    """A panel, what held-out rows say of it, and whether that is clearly better than nothing."""
+    """A panel, its measures on held-out rows, and whether these are clearly better than the mean predictor's."""
 
     panel: Panel
     summary: Summary
@@ -81,16 +83,21 @@ class Split(NamedTuple):
     def __len__(self) -> int:
         return len(self.read)
 
+    def repeated(self, weights: Weights, seed: int) -> Self:
+        """The folds with each row as often as its weight says."""
+        return type(self)(*(np.stack([weights.repeated(rows, seed) for rows in part]) for part in self))
+
 
 def choose_panel(
     x: Tensor,
     y: Tensor,
-    problem: Problem,
+    problem: PanelProblem,
     effort: str,
     seed: int,
     most_rows: int | None,
     names: Sequence[str],
     by: HoldOut = BY_CHANCE,
+    weights: Weights = ALIKE,
 ) -> Chosen:
     """Choose a panel for a table.
 
@@ -103,6 +110,7 @@ def choose_panel(
         most_rows: rows that a member reads; None for as many as the network knows.
         names: of the outputs.
         by: what decides which rows are held out.
+        weights: of the rows.
     """
     budget, width, views = BUDGETS[effort], problem.layout.width + 1, problem.views()
     costly = [view not in LINEAR_VIEWS for view in views]
@@ -113,6 +121,7 @@ def choose_panel(
         split = split_large(len(x), seed)
     else:
         split = split_rows(y, most, budget.held_out // (width * sum(costly)), budget.folds, seed)
+    split = split.repeated(weights, seed)
     check_known([[(x[rows], y[rows])] for rows in split.read], names)
     held = torch.from_numpy(split.held.reshape(-1))
     truth = y[held].to(problem.device)
@@ -130,7 +139,14 @@ def choose_panel(
     calibration = calibration_of(mixture, truth).cpu()
     kept = MANY_ROWS if leaves > 1 else most * passes
     panel = Panel(
-        tuple(boards), stretch, most, leaves, kept, problem, *_plain(x, y, problem, seed), calibration
+        tuple(boards),
+        stretch,
+        most,
+        leaves,
+        kept,
+        problem,
+        *_plain(x, y, problem, seed, weights),
+        calibration,
     )
     called = "logistic regression" if problem.num_classes else "ridge"
     predictions = {"neural process": mixture, "mean predictor": blind(panel.prior, len(truth)), called: line}
@@ -138,13 +154,13 @@ def choose_panel(
     return Chosen(panel, summarise(predictions, truth, names), clear)
 
 
-def outside(problem: Problem) -> str:
+def outside(problem: PanelProblem) -> str:
     """What is done with a table that has more columns or classes than the network was trained on; empty for others."""
     said = []
     if (columns := problem.layout.numbers + len(problem.layout.groups)) > MOST_COLUMNS:
         said.append(
-            f"X has {columns} columns and the pretrained network reads {MOST_COLUMNS}: those that tell most of y, or "
-            "principal components, whichever predict held-out rows"
+            f"X has {columns} columns and the pretrained network reads {MOST_COLUMNS}: those that correlate with y "
+            "most, or principal components, whichever predict held-out rows better"
         )
     if problem.num_classes > MOST_CLASSES:
         said.append(
@@ -157,7 +173,7 @@ def outside(problem: Problem) -> str:
 def reading_of(rows: int, width: int, most: int, budget: Budget) -> tuple[int, int, int]:
     """Rows that a member reads at most, the number of orders, and of boxes that the table is cut into.
 
-    There are two orders at least, since their dissent tells doubt.
+    There are at least two orders: the difference between their predictions is a part of the uncertainty.
     """
     if rows > most:
         return most, 2, int(np.clip(-(-rows // min(most, NEAR_ROWS)), 2, budget.leaves))
@@ -205,7 +221,7 @@ def split_rows(y: Tensor, most: int, affordable: int, most_folds: int, seed: int
 
 
 def give_seats(scores: Tensor, number: int, costly: Sequence[bool], most: int) -> list[int]:
-    """Share seats out by the weights of the mixture of views under which held-out rows are the most likely.
+    """Distribute seats by the weights of the mixture of views under which held-out rows are the most likely.
 
     Args:
         scores: ln p of held-out rows under each view, [V, N].
@@ -240,17 +256,17 @@ def mixture_weights(scores: Tensor, steps: int = 100) -> Tensor:
 
 def fit_stretch(mixture: Predictive, y: Tensor) -> Tensor:
     """The factor of each output, or of the classes, under which held-out rows are the most likely, [D]."""
-    costs = []
+    costs, price = [], 1.0 if y.is_floating_point() else CLASS_TOLL
     for factor in STRETCHES.tolist():
         one = torch.full((1,), factor, dtype=torch.float64, device=y.device)
-        costs.append(-stretch_all(mixture, one).log_prob_each(y[None])[0].sum(0) + toll(factor))
+        costs.append(-stretch_all(mixture, one).log_prob_each(y[None])[0].sum(0) + price * toll(factor))
     return STRETCHES.to(y.device)[torch.stack(costs).argmin(0)]
 
 
 def held_out(
-    views: Sequence[str], x: Tensor, y: Tensor, split: Split, problem: Problem, leaves: int, most: int
+    views: Sequence[str], x: Tensor, y: Tensor, split: Split, problem: PanelProblem, leaves: int, most: int
 ) -> list[Predictive]:
-    """What each view says of held-out rows, [1, S, 1, F·M, ·], each fold in an order of its own."""
+    """Predictions of held-out rows by each view, [1, S, 1, F·M, ·]; each fold has an order of columns of its own."""
     asked = [x[rows] for rows in split.held]
     told = [(x[rows], y[rows]) for rows in split.read]
     boxes = None
@@ -277,7 +293,7 @@ def _folds_as_rows(index: int, folds: int, array: Tensor) -> Tensor:
 
 
 def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
-    """Seats as members; those of one view show columns in several orders, as far as the passes go."""
+    """A member for each seat; those of one view read the columns in different orders, up to the number of passes."""
     reading = sum(view not in LINEAR_VIEWS for view in views)
     out = []
     for index, view in enumerate(views):
@@ -287,9 +303,11 @@ def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
 
 
 def _plain(
-    x: Tensor, y: Tensor, problem: Problem, seed: int
+    x: Tensor, y: Tensor, problem: PanelProblem, seed: int, weights: Weights
 ) -> tuple[InputScaling, OutputScaling | ClassScaling, Tensor]:
-    """What anybody could know of a table: scaling of inputs, ridge or logistic regression, and the outputs' prior."""
+    """Simple references for a table: scaling of inputs, ridge or logistic regression, and the outputs' prior."""
+    rows = weights.repeated(np.arange(len(x)), seed)
+    x, y = x[rows], y[rows]
     inputs = InputScaling.fit(x)
     some = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:MANY_ROWS])
     outputs: OutputScaling | ClassScaling

@@ -1,6 +1,7 @@
 """NPClassifier: classification, with probabilities that mean what they say."""
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import is_missing, names_of, values_of
 from dsvnp.tabular.distribution import ClassDistribution
 from dsvnp.tabular.reading import check_lengths
+from dsvnp.tabular.recipe import AUTO
 
 
 class NPClassifier(ClassifierMixin, BaseNP):
@@ -24,7 +27,11 @@ class NPClassifier(ClassifierMixin, BaseNP):
 
     For one table a pretrained network predicts, and nothing is trained; probabilities are those of a mixture with
     logistic regression, which held-out rows weigh, with a temperature that suits them. Rows without a label (None or
-    NaN) do not count. The settings are those of `NPRegressor`.
+    NaN) do not count. The settings are those of `NPRegressor`, and one more.
+
+    Args:
+        class_weight: label → how much each of its rows counts in `fit`, not in `fit_tasks`; "balanced" makes classes
+            count alike. Probabilities are then those of a population in which labels are as frequent as that.
 
     Attributes:
         classes_: the labels, sorted.
@@ -33,6 +40,30 @@ class NPClassifier(ClassifierMixin, BaseNP):
     """
 
     kind: ClassVar[str] = "classifier"
+
+    def __init__(
+        self,
+        model: str = AUTO,
+        *,
+        class_weight: Any = None,
+        refine: bool = False,
+        effort: str = "balanced",
+        n_replicas: int | None = None,
+        max_steps: int | None = None,
+        learning_rate: float | None = None,
+        width: int | None = None,
+        n_draws: int = 8,
+        max_context: int | None = None,
+        missing: str = "impute",
+        device: str = "auto",
+        output: str = "same",
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        # scikit-learn reads the settings off this signature; all but one are the base's.
+        own = {name: value for name, value in locals().items() if name in signature(BaseNP).parameters}
+        super().__init__(**own)
+        self.class_weight = class_weight
 
     def predict(self, X: Any, context: Any = None) -> Any:
         """The most probable label of each row."""
@@ -80,6 +111,16 @@ class NPClassifier(ClassifierMixin, BaseNP):
     @property
     def _dim_y(self) -> int:
         return len(self.classes_)
+
+    def _class_weights(self, y: Tensor) -> NDArray[np.float64] | None:
+        if self.class_weight is None:
+            return None
+        weights = np.asarray(compute_sample_weight(self.class_weight, self.classes_[y[:, 0].numpy()]))
+        if not (weights > 0).all():
+            raise ValueError(
+                f"class_weight must be positive, got {self.class_weight}; leave out rows by sample_weight"
+            )
+        return weights
 
     def _labels(self) -> Sequence[Any]:
         return self.classes_.tolist()
@@ -134,10 +175,21 @@ class NPClassifier(ClassifierMixin, BaseNP):
         return lambda predictive, x: predictive.entropy()[0] + far(x)
 
     def _own_record(self) -> dict[str, Any]:
-        return {"classes": self.classes_.tolist(), "classes_dtype": self.classes_.dtype.str}
+        weight = self.class_weight
+        if isinstance(weight, dict):
+            weight = [float(weight.get(label, 1)) for label in self.classes_.tolist()]
+        return {
+            "classes": self.classes_.tolist(),
+            "classes_dtype": self.classes_.dtype.str,
+            "class_weight": weight,
+        }
 
     def _restore_own(self, record: dict[str, Any]) -> None:
         self.classes_ = np.array(record["classes"], dtype=np.dtype(record["classes_dtype"]))
+        weight = record.get("class_weight")
+        self.class_weight = (
+            dict(zip(self.classes_.tolist(), weight, strict=True)) if isinstance(weight, list) else weight
+        )
 
 
 def _as_themselves(labels: NDArray[Any]) -> NDArray[Any]:

@@ -1,7 +1,8 @@
-"""Consulting: let the pretrained network, or a linear model, read rows in several ways at once, and answer others.
+"""Consulting: the pretrained network, or a linear model, reads rows in several ways at once and predicts others.
 
-A member is the network shown a view of the columns in some order (`views`), the network on what a linear model leaves
-over ("residuals"), or that linear model alone. All members that the network reads for are sets of one pass.
+A member is the network shown a view of the columns in some order (`views`), the network on the residuals of a linear
+model, or that linear model alone, for classes also on kernel features (`kernels`). The network reads for all its
+members in one pass, one set for each.
 """
 
 from __future__ import annotations
@@ -15,25 +16,32 @@ import torch
 from torch import Tensor
 
 from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predictive, concatenate
-from dsvnp.tabular.asking import read
+from dsvnp.tabular.asking import MOST_CLASSES, Told, read
 from dsvnp.tabular.ensemble import Answering
+from dsvnp.tabular.kernels import Logistic
 from dsvnp.tabular.leaves import Leaves
-from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
+from dsvnp.tabular.scaling import InputScaling, OutputScaling
 from dsvnp.tabular.views import Layout, View, fit_view
 
-# regularisation C of the logistic regression of each linear view
-LINEAR_VIEWS = {"linear": 1.0, "tight linear": 0.03, "loose linear": 100.0}
+# C of the logistic regression of each view that no network reads for, and γ of its kernel features
+LINEAR_VIEWS: dict[str, tuple[float, float | None]] = {
+    "linear": (1.0, None),
+    "tight linear": (0.03, None),
+    "loose linear": (100.0, None),
+    "kernel": (30.0, 0.5),
+    "narrow kernel": (100.0, 1.0),
+}
 
 NEAR_ROWS = 512  # of the context of a box
 
 Made = TypeVar("Made")
-Told = tuple[Tensor, Tensor]  # encoded inputs [N, D] and one output [N]
+
 Consulted = Callable[[Sequence[Tensor]], Predictive]  # rows [T, D] of each set → [B, S, 1, T, 1 or C]
 
 
 @dataclass(frozen=True)
 class Member:
-    """Who sits on a panel: a view, and a seed.
+    """A member of a panel: a view, and a seed.
 
     The seed decides the order of columns, and which rows are read where there are too many; a linear model reads a
     bootstrap sample. With 0 everything is as given.
@@ -44,8 +52,8 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What members are asked about."""
+class PanelProblem:
+    """What members predict."""
 
     layout: Layout  # what the encoded columns are
     num_classes: int  # 0 for numbers
@@ -53,7 +61,11 @@ class Problem:
 
     def views(self) -> list[str]:
         """Views that are worth a try."""
-        return ["columns", "components", *(LINEAR_VIEWS if self.num_classes else ["residuals", "linear"])]
+        filled = ["filled"] if self.layout.gaps else []
+        few = self.num_classes <= MOST_CLASSES  # of many, kernels would take long
+        logistic = [view for view, (_, gamma) in LINEAR_VIEWS.items() if few or gamma is None]
+        others = logistic if self.num_classes else ["residuals", "linear"]
+        return ["columns", *filled, "components", *others]
 
 
 def asked_together(members: Sequence[Member]) -> list[list[Member]]:
@@ -65,9 +77,9 @@ def asked_together(members: Sequence[Member]) -> list[list[Member]]:
 
 
 def consult(
-    members: Sequence[Member], sets: Sequence[Told], problem: Problem, exact: bool = True
+    members: Sequence[Member], sets: Sequence[Told], problem: PanelProblem, exact: bool = True
 ) -> Consulted:
-    """Let the network, or a linear model, read a set of rows for each member; return what answers rows of each.
+    """Let the network, or a linear model, read a set of rows for each member; return what predicts rows for each.
 
     Args:
         members: one of the groups that `asked_together` makes.
@@ -76,7 +88,7 @@ def consult(
         exact: answer few rows in double precision.
     """
     if members[0].view in LINEAR_VIEWS:
-        return _linear(sets, problem, LINEAR_VIEWS[members[0].view])
+        return _linear(sets, problem, *LINEAR_VIEWS[members[0].view])
     made = _Once()
     shown = [
         made(Shown.fit, member.view, x, y, problem) for member, (x, y) in zip(members, sets, strict=True)
@@ -124,9 +136,9 @@ class _Once:
 
 
 def consult_near(
-    members: Sequence[Member], told: Told, problem: Problem, boxes: Leaves, exact: bool = True
+    members: Sequence[Member], told: Told, problem: PanelProblem, boxes: Leaves, exact: bool = True
 ) -> Answering:
-    """Let the network read the context of each box, when the first row in it is asked for."""
+    """Let the network read the context of each box, when the first row in it is predicted."""
     x, y = told
 
     @cache
@@ -141,7 +153,7 @@ def consult_near(
 
 
 @dataclass(frozen=True)
-class Line:
+class Ridge:
     """Ridge of one output, with the deviation of its errors."""
 
     inputs: InputScaling
@@ -149,7 +161,7 @@ class Line:
     deviation: Tensor
 
     @classmethod
-    def fit(cls, x: Tensor, y: Tensor) -> Line:
+    def fit(cls, x: Tensor, y: Tensor) -> Ridge:
         """Fit to rows x [N, D], y [N]; NaN is missing."""
         inputs = InputScaling.fit(x)
         outputs = OutputScaling.fit(inputs.both(x), y[:, None])
@@ -167,13 +179,13 @@ class Shown:
     """What the network is shown of rows by a view: some columns, and an output without its linear part."""
 
     show: View
-    line: Line | None
+    line: Ridge | None
     told: Told
 
     @classmethod
-    def fit(cls, view: str, x: Tensor, y: Tensor, problem: Problem) -> Shown:
+    def fit(cls, view: str, x: Tensor, y: Tensor, problem: PanelProblem) -> Shown:
         """Fit to rows x [N, D], y [N]."""
-        line = Line.fit(x, y) if view == "residuals" else None
+        line = Ridge.fit(x, y) if view == "residuals" else None
         y = y if line is None else y - line(x)
         show = fit_view("columns" if line else view, problem.layout, x, y)
         return cls(show, line, (show(x), y))
@@ -187,25 +199,18 @@ class Shown:
         return torch.zeros_like(x[:, 0]) if self.line is None else self.line(x)
 
 
-def _linear(sets: Sequence[Told], problem: Problem, strength: float) -> Consulted:
+def _linear(sets: Sequence[Told], problem: PanelProblem, strength: float, gamma: float | None) -> Consulted:
     """Ridge or logistic regression of each set."""
     device = problem.device
     if problem.num_classes:
-        scalings = [InputScaling.fit(x) for x, _ in sets]
-        made = [
-            ClassScaling.fit(scaling.transform(x), y[:, None], problem.num_classes, strength=strength)
-            for (x, y), scaling in zip(sets, scalings, strict=True)
-        ]
+        made = [Logistic.fit(x, y, problem.num_classes, strength, gamma) for x, y in sets]
 
         def classes(rows: Sequence[Tensor]) -> Predictive:
-            each = [
-                one.linear(scaling.both(x)) if len(one.bias) else x.new_zeros(len(x), problem.num_classes)
-                for one, scaling, x in zip(made, scalings, rows, strict=True)
-            ]
+            each = [one(x) for one, x in zip(made, rows, strict=True)]
             return CategoricalPredictive(torch.stack(each).log_softmax(-1)[:, None, None].to(device))
 
         return classes
-    lines = [Line.fit(x, y) for x, y in sets]
+    lines = [Ridge.fit(x, y) for x, y in sets]
 
     def numbers(rows: Sequence[Tensor]) -> Predictive:
         loc = torch.stack([line(x) for line, x in zip(lines, rows, strict=True)])[:, None, None, :, None]

@@ -12,11 +12,11 @@ from dsvnp.devices import pick_device
 from dsvnp.pretrained import read_card
 from dsvnp.tabular.asking import NETWORK
 from dsvnp.tabular.checking import check_recipe
-from dsvnp.tabular.consulting import Member, Problem
+from dsvnp.tabular.consulting import Member, PanelProblem
 from dsvnp.tabular.encoding import Encoding, Filling
 from dsvnp.tabular.ensemble import Ensemble, Replica
 from dsvnp.tabular.panel import Panel
-from dsvnp.tabular.recipe import Recipe
+from dsvnp.tabular.recipe import FitRecipe
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.views import Layout
 
@@ -44,6 +44,7 @@ def _record(estimator: Any) -> dict[str, Any]:
     params = estimator.get_params()
     if not isinstance(params["random_state"], int | np.integer | None):
         params["random_state"] = None  # a generator: what it decided is in the tensors
+    params.pop("class_weight", None)  # by label, in the classifier's own record
     encoding, names = estimator.encoding_, getattr(estimator, "feature_names_in_", None)
     return {
         "format": FORMAT,
@@ -106,7 +107,7 @@ def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def fill(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Put what was read into an estimator."""
-    estimator.recipe_ = None if record["recipe"] is None else check_recipe(Recipe(**record["recipe"]))
+    estimator.recipe_ = None if record["recipe"] is None else check_recipe(FitRecipe(**record["recipe"]))
     estimator.n_features_in_ = record["n_features_in"]
     if record["feature_names_in"] is not None:
         estimator.feature_names_in_ = np.array(record["feature_names_in"], dtype=object)
@@ -139,7 +140,7 @@ def _panel(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -
         )
 
     numbers = estimator.kind == "regressor"
-    problem = Problem(
+    problem = PanelProblem(
         Layout.of(estimator.encoding_, estimator.filling_),
         0 if numbers else estimator._dim_y,
         torch.device("cpu"),

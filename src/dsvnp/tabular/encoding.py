@@ -3,7 +3,7 @@
 Numbers stay as they are. Dates become days and, where they vary, the season, the weekday and the time of day, each as a
 point on a circle. Texts and categories are encoded by scikit-learn's `OneHotEncoder`: a category is known by its text,
 in which a whole float is an integer; one that was not there in training is a row of zeros and a warning. A missing
-number or date is replaced by its column's median, and a column of its own says where that was done.
+number or date is replaced by its column's median, and a column of flags marks where that was done.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Encoding:
                 counts = Counter(texts_of(values))
                 if len(counts) == len(table) >= FEWEST_IDS:
                     problems.append(
-                        f"column {name!r} has another text in each of {len(counts)} rows, which tells nothing of new "
-                        "ones; leave it out"
+                        f"column {name!r} has another text in each of {len(counts)} rows, from which nothing "
+                        "can be learned about new rows; leave it out"
                     )
                 found = tuple(sorted(text for text, _ in counts.most_common(MOST_CATEGORIES)))
             categories.append(found)
@@ -108,7 +108,7 @@ class Filling:
     """What stands in for missing numbers."""
 
     medians: tuple[float, ...]  # of each column in training
-    # for each column whether values were missing in training: only then is there a column that says where
+    # for each column whether values were missing in training: only then is there a column of flags
     gaps: tuple[bool, ...]
 
     @classmethod
@@ -165,9 +165,9 @@ def _dates(name: str, values: Array, cycles: Sequence[str], table: Columns) -> l
 
 
 def _known_texts(name: str, values: Array, categories: Sequence[str]) -> Array:
-    """Texts of a column of categories; what was not there in training is said, and refused nowhere.
+    """Texts of a column of categories; a text that training did not have is a warning, never an error.
 
-    A row must be answered alike in any company, so that a table of such rows is no worse than one among others.
+    A row's prediction must not depend on the rows asked with it: a table of such rows alone is predicted, too.
     """
     texts = texts_of(values, categories)
     known = set(categories)

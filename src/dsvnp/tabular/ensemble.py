@@ -1,8 +1,8 @@
 """Ensemble: replicas trained on different folds of the rows, and one predictive mixture of them all.
 
 Each replica holds out a fold of its own, by which it is stopped. Together the held-out predictions cover the table:
-they say how large the context of a prediction should be, how the predicted spread is to be stretched, and what to
-expect of new rows.
+they choose the size of a prediction's context and the stretch of the predicted spread, and estimate the error on new
+rows.
 
 A prediction has two parts: `condition` reads the context once, and what it returns answers any number of rows.
 """
@@ -87,7 +87,7 @@ class Ensemble:
 
     replicas: list[Replica]  # the members
     num_context: int  # size of a prediction's context, at most
-    prior: Tensor  # what outputs are without a look at inputs, see `summary.prior_of`
+    prior: Tensor  # distribution of the outputs whatever the inputs, see `summary.prior_of`
     # what a calibration plot of the held-out rows is made of, see `summary.calibration_of`
     calibration: Tensor
 
@@ -113,7 +113,7 @@ class Ensemble:
     def condition(self, context: Pair, draws: Draws) -> Answering:
         """Read the context with all members; rows are answered by their equal-weight mixture, sharpened by accord.
 
-        Where rows have a z_* of their own, how far members differ is told by shared ones: few draws would blur it.
+        Where rows have a z_* of their own, shared ones measure how far members differ: few draws would blur it.
         """
         members = judges = condition_all(self.replicas, context, draws)
         if draws.own is not None:
@@ -131,7 +131,7 @@ class Ensemble:
         return answered(self.condition(context, draws), x)
 
     def baselines(self, x: Tensor) -> dict[str, Predictive]:
-        """What anybody could have said of rows x: the mean predictor, and ridge or logistic regression."""
+        """Simple predictions of rows x to compare with: the mean predictor, and ridge or logistic regression."""
         out = {"mean predictor": blind(self.prior, len(x))}
         outputs = [replica.outputs for replica in self.replicas]
         linear = torch.stack([replica.linear(x) for replica in self.replicas]).mean(0)

@@ -17,13 +17,13 @@ from dsvnp.sources.table import ManyTables, Pair, TableTasks
 from dsvnp.tabular.correcting import CORRECTIONS, Answer
 from dsvnp.tabular.ensemble import Draws, Ensemble, Outputs, Replica, linear_guess, linear_name
 from dsvnp.tabular.folds import MOST_CONTEXT, Part, Question
-from dsvnp.tabular.recipe import Recipe
+from dsvnp.tabular.recipe import FitRecipe
 from dsvnp.tabular.scaling import InputScaling
 from dsvnp.tabular.summary import Summary, blind, calibration_of, prior_of, summarise
 from dsvnp.training import Fleet, Reporter, train
 from dsvnp.training.loop import Interrupted
 
-MOST_ROWS = 1000  # held-out rows that a validation looks at, so that it costs less than the steps between two
+MOST_ROWS = 1000  # held-out rows of a validation, which then costs less than the steps between two
 MOST_TASKS = 20  # held-out tables of that
 CONTEXTS = (64, 256, MOST_CONTEXT)  # sizes of a prediction's context that the held-out rows choose from
 TRIAL = 6  # a trial of a recipe takes this part of its steps
@@ -52,8 +52,8 @@ class Fit(NamedTuple):
     """What a fit gives."""
 
     ensemble: Ensemble  # the members
-    summary: Summary  # what held-out rows say of them
-    recipe: Recipe  # how they were made
+    summary: Summary  # its measures on held-out rows
+    recipe: FitRecipe  # how they were made
     best_steps: list[int]  # the step of each member's best validation, whose weights it has
     is_clear: bool  # whether held-out rows are predicted clearly better than by the mean predictor
     interrupted: str  # by what the training was stopped before its end; empty if it was not
@@ -61,11 +61,11 @@ class Fit(NamedTuple):
 
 def fit_ensemble(
     problem: Problem,
-    recipes: Sequence[Recipe],
+    recipes: Sequence[FitRecipe],
     max_context: int | None = None,
     reporter: Reporter | None = None,
 ) -> Fit:
-    """Train a replica on each part as one fleet, then set what the held-out rows decide and say what they tell.
+    """Train a replica on each part as one fleet, then set what the held-out rows decide and measure it.
 
     Args:
         problem: what is to be learned.
@@ -100,7 +100,7 @@ def fit_ensemble(
     )
 
 
-def _best_trial(problem: Problem, recipes: Sequence[Recipe]) -> tuple[Training, Recipe]:
+def _best_trial(problem: Problem, recipes: Sequence[FitRecipe]) -> tuple[Training, FitRecipe]:
     """Train one replica of each recipe for a while; return that which errs least on held-out tables, and its recipe."""
     first = replace(problem, parts=problem.parts[:1])
     tried = []
@@ -125,7 +125,7 @@ class Training:
         recipe: how.
     """
 
-    def __init__(self, problem: Problem, recipe: Recipe) -> None:
+    def __init__(self, problem: Problem, recipe: FitRecipe) -> None:
         self.problem, self.recipe = problem, recipe
         parts, device = problem.parts, problem.device
         self.scalings = [part.scalings(problem.dim_y, linear=problem.one_table) for part in parts]
@@ -236,7 +236,7 @@ def error_of(predictive: Predictive, y: Tensor) -> Tensor:
 
 
 def _context_sizes(parts: Sequence[Part], one_table: bool, max_context: int | None) -> list[int]:
-    """Sizes of the context to choose from: a task of its own is told by all its rows."""
+    """Sizes of the context to choose from: a task of its own is predicted from all its rows."""
     if max_context is not None or not one_table:
         return [max_context or MOST_CONTEXT]
     return [size for size in CONTEXTS if size <= len(parts[0].tables[0][0])] or [CONTEXTS[0]]
@@ -271,7 +271,7 @@ def _finish(
 
 
 def _answer(replica: Replica, questions: Sequence[Question], size: int, seed: int) -> Answer:
-    """What a replica says of all rows that it had not seen."""
+    """A replica's prediction of all rows that it had not seen."""
     draws = Draws(16, 1, seed)
     parts = [replica.predict(question.context_of(size), question.x, draws) for question in questions]
     x, y = (torch.cat([getattr(question, name) for question in questions]) for name in ("x", "y"))
@@ -279,7 +279,7 @@ def _answer(replica: Replica, questions: Sequence[Question], size: int, seed: in
 
 
 def _summary(answers: Sequence[Answer], prior: Tensor, names: Sequence[str]) -> Summary:
-    """What the held-out rows say of the fit, each row answered by the replica that had not seen it."""
+    """Measures of the fit on held-out rows, each predicted by the replica that had not seen it."""
     y = torch.cat([a.y for a in answers])
     predictions = {
         "neural process": concatenate([a.predictive for a in answers], dim=3),

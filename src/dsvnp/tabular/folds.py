@@ -15,6 +15,7 @@ from dsvnp.sources.table import Pair
 from dsvnp.tabular.ensemble import Outputs
 from dsvnp.tabular.memory import check_rows
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
+from dsvnp.tabular.weights import ALIKE, Weights
 
 MANY = 500  # rows of which a tenth is enough to stop by; of fewer, a fifth
 MANY_TABLES = 100  # the same of tables
@@ -84,11 +85,16 @@ class HoldOut(NamedTuple):
 BY_CHANCE = HoldOut()
 
 
-def parts_of_table(x: Tensor, y: Tensor, num: int, seed: int, by: HoldOut = BY_CHANCE) -> list[Part]:
-    """Cut one table into folds, and give each replica all rows but a fold."""
+def parts_of_table(
+    x: Tensor, y: Tensor, num: int, seed: int, by: HoldOut = BY_CHANCE, weights: Weights = ALIKE
+) -> list[Part]:
+    """Cut one table into folds, and give each replica all rows but a fold, each as often as its weight says."""
     check_rows(x, y, num)
     num_folds = min(len(x), max(num, 10 if len(x) >= MANY else 5))
-    splits = by.splits(y, num_folds, seed)
+    splits = [
+        (weights.repeated(rows, seed), weights.repeated(held, seed))
+        for rows, held in by.splits(y, num_folds, seed)
+    ]
     most = max(len(rows) for rows, _ in splits)
     rng = np.random.default_rng(seed)
     parts = []

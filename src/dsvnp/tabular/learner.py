@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor
 
@@ -14,18 +15,19 @@ from dsvnp.models import MODELS
 from dsvnp.naming import lookup
 from dsvnp.sources.table import Pair, known_rows
 from dsvnp.tabular.choosing import Chosen, choose_panel, outside
-from dsvnp.tabular.consulting import Problem as Question
+from dsvnp.tabular.consulting import PanelProblem
 from dsvnp.tabular.ensemble import Ensemble
 from dsvnp.tabular.fitting import Problem, fit_ensemble
 from dsvnp.tabular.folds import HoldOut, Part, parts_of_table, parts_of_tables
 from dsvnp.tabular.panel import Panel
 from dsvnp.tabular.reading import RowReader, check_known, hold_out_by, pairs_of, useful
-from dsvnp.tabular.recipe import AUTO, EFFORTS, Recipe, recipe_for_table, recipes_for_tasks
+from dsvnp.tabular.recipe import AUTO, EFFORTS, FitRecipe, recipe_for_table, recipes_for_tasks
 from dsvnp.tabular.summary import Summary
 from dsvnp.tabular.views import Layout
+from dsvnp.tabular.weights import Weights, rows_that_count
 from dsvnp.training import Reporter
 
-FEW_ROWS = 10  # of which a fit says that they are few
+FEW_ROWS = 10  # below which a fit warns
 OF_TRAINING = ("n_replicas", "max_steps", "learning_rate", "width")
 OUTPUTS = {"same": True, "array": False}
 
@@ -37,7 +39,7 @@ class Learner(RowReader, ABC):
     target_names_: tuple[str, ...]
     context_: Pair
     ensemble_: Ensemble | Panel
-    recipe_: Recipe | None
+    recipe_: FitRecipe | None
     best_steps_: list[int]
     validation_: Summary
     noise_seed_: int
@@ -82,7 +84,7 @@ class Learner(RowReader, ABC):
     def _dim_y(self) -> int:
         """Number of outputs or classes."""
 
-    def fit(self, X: Any, y: Any, groups: Any = None, time: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, groups: Any = None, time: Any = None, sample_weight: Any = None) -> Self:
         """Fit to one table; tasks are random parts of its rows.
 
         Args:
@@ -91,29 +93,35 @@ class Learner(RowReader, ABC):
             groups: one value per row; rows with the same one are held out together, where new rows will come from
                 groups that training did not see.
             time: one number or date per row; the latest rows are held out, where new rows will be later.
+            sample_weight: one number per row: a row of weight 2 counts as two rows, one of weight 0 is left out.
+                Only ratios matter; see `weights` for how.
         """
+        X, y, groups, time, sample_weight = rows_that_count(X, y, groups, time, sample_weight)
         x, known = self._read_pair(X, y, reset=True)
-        by = hold_out_by(groups, time, known_rows(self._read_outputs(y, reset=False)))
-        y = known
+        there = known_rows(self._read_outputs(y, reset=False))
+        by, y = hold_out_by(groups, time, there), known
+        own = None if sample_weight is None else sample_weight[there.numpy()]
+        weights = Weights.product(own, self._class_weights(y))
         if len(x) < 2:
             raise ValueError(
                 f"expected at least 2 rows with a known output, got n_samples={len(x)}; a row must be left to learn by"
             )
         if len(x) < FEW_ROWS:
             warnings.warn(
-                f"{len(x)} rows are few to learn from; what is said of rows held out, and intervals, mean little",
+                f"{len(x)} rows are few to learn from; measures of held-out rows, and intervals, mean little",
                 UserWarning,
                 stacklevel=2,
             )
         seed = self._start()
-        panel = self._choose(x, y, seed, by) if self.model == AUTO else None
+        panel = self._choose(x, y, seed, by, weights) if self.model == AUTO else None
         if panel is None or self.refine:
-            parts = parts_of_table(x, y, self.n_replicas or EFFORTS[self.effort].table, seed, by)
+            parts = parts_of_table(x, y, self.n_replicas or EFFORTS[self.effort].table, seed, by, weights)
             recipe = recipe_for_table(len(parts[0].tables[0][0]), self.effort, self._changes())
             self._train(parts, [recipe], seed)
         if panel is not None:
             self._seat(panel, seed)
-        chosen = np.random.default_rng(seed).permutation(len(x))[: self.ensemble_.num_context]
+        rows = weights.repeated(np.arange(len(x)), seed)
+        chosen = np.random.default_rng(seed).permutation(rows)[: self.ensemble_.num_context]
         self.context_ = x[chosen], y[chosen]
         return self
 
@@ -163,7 +171,11 @@ class Learner(RowReader, ABC):
             "width": self.width,
         }
 
-    def _choose(self, x: Tensor, y: Tensor, seed: int, by: HoldOut) -> Chosen:
+    def _class_weights(self, y: Tensor) -> NDArray[np.float64] | None:
+        """What the class of each row counts; None if all count alike."""
+        return None
+
+    def _choose(self, x: Tensor, y: Tensor, seed: int, by: HoldOut, weights: Weights) -> Chosen:
         """Choose a panel of the pretrained network, which needs no training."""
         idle = [name for name in OF_TRAINING if getattr(self, name) is not None]
         if idle and not self.refine:
@@ -174,10 +186,12 @@ class Learner(RowReader, ABC):
                 stacklevel=3,
             )
         classes = 0 if y.is_floating_point() else self._dim_y
-        question = Question(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
+        question = PanelProblem(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
         if said := outside(question):
             warnings.warn(said, UserWarning, stacklevel=3)
-        return choose_panel(x, y, question, self.effort, seed, self.max_context, self.target_names_, by)
+        return choose_panel(
+            x, y, question, self.effort, seed, self.max_context, self.target_names_, by, weights
+        )
 
     def _seat(self, chosen: Chosen, seed: int) -> None:
         """Predict by a panel, unless held-out rows are likelier under replicas that were trained as well."""
@@ -193,7 +207,7 @@ class Learner(RowReader, ABC):
         if not clear:
             warnings.warn(self._doubt(one_table=True), UserWarning, stacklevel=3)
 
-    def _train(self, parts: Sequence[Part], recipes: Sequence[Recipe], seed: int) -> None:
+    def _train(self, parts: Sequence[Part], recipes: Sequence[FitRecipe], seed: int) -> None:
         """Train the replicas and keep them."""
         check_known([part.tables for part in parts], self.target_names_)
         one_table = len(parts[0].tables) == 1
@@ -209,12 +223,12 @@ class Learner(RowReader, ABC):
             warnings.warn(self._doubt(one_table), UserWarning, stacklevel=3)
 
     def _doubt(self, one_table: bool) -> str:
-        """What to say of a fit that predicts what it has not seen no better than anybody could."""
+        """The warning of a fit that predicts held-out rows no better than the mean predictor."""
         ours, theirs = (self.validation_[name]["nll"] for name in ("neural process", "mean predictor"))
         rows, more = ("rows", "rows or other columns") if one_table else ("tables", "tables")
         guess = "the shares of the classes" if self.kind == "classifier" else "the mean of y"
         return (
             f"{rows} that were held out are not predicted clearly better than by {guess} (NLL {ours:.3g} against "
-            f"{theirs:.3g}): X may say little about y, or training was too short; try more effort ('thorough'), "
-            f"another model, or more {more}"
+            f"{theirs:.3g}): X may hold little information on y, or training was too short; try more effort "
+            f"('thorough'), another model, or more {more}"
         )

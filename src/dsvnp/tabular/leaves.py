@@ -1,7 +1,8 @@
 """Leaves: a table with more rows than a network reads, cut into boxes; a row is predicted from those nearest its box.
 
-The box with most rows is cut in two at the median of the column that has most to do with y in it, until there are
-enough. Which box a row lies in depends on the row alone, so its answer does not depend on its company.
+The box with most rows is cut in two at the median of the column that correlates with y most in it, until there are
+enough. Which box a row lies in depends on the row alone, and so its prediction does not depend on the
+rows asked with it.
 """
 
 from collections.abc import Callable
@@ -26,9 +27,8 @@ class Leaves:
     """
 
     def __init__(self, x: Tensor, y: Tensor, number: int, most: int) -> None:
-        self.cuts: list[
-            tuple[int, int, float]
-        ] = []  # box that is cut, column, value; what lies above is a new box
+        # box that is cut, column, value; what lies above is a new box
+        self.cuts: list[tuple[int, int, float]] = []
         where = torch.zeros(len(x), dtype=torch.long)
         while len(self.cuts) + 1 < number:
             largest = int(where.bincount().argmax())
@@ -67,7 +67,7 @@ class Leaves:
 
 
 def _cut(x: Tensor, y: Tensor) -> tuple[int, float] | None:
-    """The column that has most to do with y, of those whose median cuts rows in two, and that median."""
+    """The column that correlates with y most, of those whose median cuts rows in two, and that median."""
     medians = x.median(0).values
     above = (x > medians).double().mean(0)
     fair = (above >= LEAST_SHARE) & (above <= 1 - LEAST_SHARE)

@@ -1,9 +1,10 @@
-"""Panel: members that predict a table without training, each in its way; together they are one predictive mixture.
+"""Panel: a mixture of members that predict a table without training.
 
-Rows that were held out choose who sits on the panel (`consulting.Member`), each member for one seat of equal weight,
-and how far to stretch what they say:
+Held-out rows choose the members (`consulting.Member`), which all have the same weight, and the factor that stretches
+the spread of their mixture:
 
-    numbers   y ← m + stretch · (y − m),  m the mixture's mean;        classes   p_k ← softmax(ln p_k / stretch)
+    numbers   y ← m + stretch · (y − m),                        m the mixture's mean
+    classes   p_k ← softmax(ln p_k + (1 / stretch − 1) ln m_k),  which of a single member is softmax(ln p_k / stretch)
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from torch import Tensor
 
 from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predictive, concatenate
 from dsvnp.sources.table import Pair
+from dsvnp.tabular.asking import Told
 from dsvnp.tabular.consulting import (
     LINEAR_VIEWS,
     NEAR_ROWS,
     Member,
-    Problem,
-    Told,
+    PanelProblem,
     asked_together,
     consult,
     consult_near,
@@ -36,12 +37,12 @@ ROWS = 500  # that the network answers at once
 
 
 def one_of(sets: Predictive, index: int) -> Predictive:
-    """What one of several sets says."""
+    """The prediction of one of several sets."""
     return sets.map(lambda array: array[index : index + 1])
 
 
 def seated(parts: Sequence[Predictive]) -> Predictive:
-    """Members with equal weights; a single normal counts as so many alike as the others have."""
+    """Members with equal weights; one with fewer components repeats them, as often as the others need."""
     number = max(part.shape[1] for part in parts)
     return concatenate([part.map(lambda a: a.expand(-1, number, -1, -1, -1)) for part in parts], dim=0)
 
@@ -60,25 +61,26 @@ def side_by_side(parts: Sequence[Predictive]) -> Predictive:
 def stretch_all(predictive: Predictive, factor: Tensor) -> Predictive:
     """Stretch a whole mixture, see above; factor is [D] for numbers, [1] for classes."""
     if isinstance(predictive, CategoricalPredictive):
-        return CategoricalPredictive((predictive.log_probs / factor).log_softmax(-1))
+        mean = predictive.log_probs.logsumexp((0, 1), keepdim=True)  # up to a constant
+        return CategoricalPredictive((predictive.log_probs + (1 / factor - 1) * mean).log_softmax(-1))
     assert isinstance(predictive, IndependentPredictive)
     return predictive.affine((1 - factor) * predictive.mean, factor)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Who predicts a table, and what is known of them."""
+    """The members that predict a table, and what is known of them."""
 
     members: tuple[tuple[Member, ...], ...]  # for each output its members, as many for each
-    stretch: Tensor  # what held-out rows say of the spread, [D_y]; [1] for classes
+    stretch: Tensor  # factor of the spread that held-out rows chose, [D_y]; [1] for classes
     most_rows: int  # rows that a member reads at most
     # number of boxes that a context with more rows is cut into; 1 has members read random rows of it
     leaves: int
     num_context: int  # rows that are worth keeping as context
-    problem: Problem  # what is asked
+    problem: PanelProblem  # what is asked
     inputs: InputScaling  # scaling of all rows of the fit
     outputs: Outputs  # its linear part, to compare with
-    prior: Tensor  # what outputs are without a look at inputs, see `summary.prior_of`
+    prior: Tensor  # distribution of the outputs whatever the inputs, see `summary.prior_of`
     # what a calibration plot of the held-out rows is made of, see `summary.calibration_of`
     calibration: Tensor
 
@@ -116,7 +118,7 @@ class Panel:
         return self.condition(context, draws)(x)
 
     def baselines(self, x: Tensor) -> dict[str, Predictive]:
-        """What anybody could have said of rows x: the mean predictor, and ridge or logistic regression."""
+        """Simple predictions of rows x to compare with: the mean predictor, and ridge or logistic regression."""
         out = {"mean predictor": blind(self.prior, len(x))}
         linear = self.outputs.linear(self.inputs.both(x.cpu()))
         if linear.shape[-1]:
@@ -164,7 +166,7 @@ class Panel:
         return x[rows], y[rows]
 
     def _blind(self, column: int, rows: int) -> Predictive:
-        """What a panel says that has read nothing: the outputs of the fit, whatever the inputs."""
+        """The prediction of a panel without known rows: the outputs of the fit, whatever the inputs."""
         seats = len(self.members[column])
         if self.problem.num_classes:
             return blind(self.prior, rows).map(lambda array: array.expand(seats, *array.shape[1:]))

@@ -1,4 +1,4 @@
-"""Recipe: the sizes and rates that the estimators start from, chosen for a table's size and for nothing else.
+"""FitRecipe: the sizes and rates that the estimators start from, chosen for a table's size and for nothing else.
 
 One table is one function: a small network with smooth units, which starts from its linear part, learns what that leaves
 over. Many tables are many functions, of which a network must learn to read a new one off a few rows: x and context have
@@ -47,7 +47,7 @@ EFFORTS = {"fast": Effort(0.4, 3, 1), "balanced": Effort(1.0, 5, 2), "thorough":
 
 
 @dataclass(frozen=True)
-class Recipe:
+class FitRecipe:
     """Everything that decides how replicas are made and trained."""
 
     model: str = "dsvnp"  # name of the model
@@ -127,14 +127,14 @@ class Recipe:
         )
 
 
-def recipe_for_table(num_rows: int, effort: str, changes: Mapping[str, Any]) -> Recipe:
+def recipe_for_table(num_rows: int, effort: str, changes: Mapping[str, Any]) -> FitRecipe:
     """The recipe for one table of so many rows; changes that are None leave a setting alone."""
     num_steps = min(3000.0, max(400.0, 600 * math.sqrt(num_rows / 1000)))
     steps = round(EFFORTS[effort].steps * num_steps)
-    return _changed(Recipe(num_steps=steps, validate_every=25, patience=5), changes)
+    return _changed(FitRecipe(num_steps=steps, validate_every=25, patience=5), changes)
 
 
-def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]) -> list[Recipe]:
+def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]) -> list[FitRecipe]:
     """The recipes for many tables that held-out tables choose from: one of each kind, or those of the model asked for.
 
     A transformer comes with rotary attention, which learns functions of a few numbers (time, place) several times
@@ -145,7 +145,7 @@ def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]
         effort: which of `EFFORTS`.
         changes: settings to change; None leaves one alone.
     """
-    common = Recipe(
+    common = FitRecipe(
         num_points=min(32, max(8, typical_rows)),
         batch_size=16,
         num_steps=round(EFFORTS[effort].steps * 1000),
@@ -168,12 +168,12 @@ def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]
     return [_changed(_evened(recipe), changes) for recipe in chosen]
 
 
-def _evened(recipe: Recipe) -> Recipe:
+def _evened(recipe: FitRecipe) -> FitRecipe:
     """Weigh rows evenly where the objective is the likelihood alone: a bound balances it with divergences."""
     return replace(recipe, evenness=0.3) if recipe.model in WITHOUT_LATENTS else recipe
 
 
-def _changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+def _changed(recipe: FitRecipe, changes: Mapping[str, Any]) -> FitRecipe:
     return replace(recipe, **{name: value for name, value in changes.items() if value not in (None, AUTO)})
 
 
@@ -223,7 +223,7 @@ class EvenGaussian(Gaussian):
 class FeatureEmbedding(nn.Module):
     """x → latx with a learned scale for each input, and smooth units.
 
-    The scale is a power of its parameter, so that weight decay shrinks it several times as fast as any other weight:
+    The scale is a power of its parameter: weight decay shrinks it several times as fast as any other weight:
     inputs of no use fade, as with a Gaussian process that has a length scale for each.
 
     Args:

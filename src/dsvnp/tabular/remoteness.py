@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-FEW = 20  # rows that say nothing of what is usual
+FEW = 20  # rows, too few to measure what is usual
 USUAL = 0.95  # share of the known rows that have another one within the unit
 
 
@@ -12,7 +12,7 @@ def remoteness(x: Tensor, known: Tensor, unit: Tensor | None = None, chunk: int 
 
     Args:
         x: rows, [N, D].
-        known: rows to compare them with, [M, D]; of fewer than twenty nothing is told, and all is 0.
+        known: rows to compare them with, [M, D]; with fewer than twenty every score is 0.
         unit: the usual distance among them, where it is known already.
         chunk: rows handled at once.
     """

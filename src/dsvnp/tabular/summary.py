@@ -1,4 +1,4 @@
-"""Summary: how good predictions of known rows are, next to what anybody could have said.
+"""Summary: how good predictions of known rows are, next to simple predictions.
 
 For a regression: NLL and CRPS per output, squared error and coverage in the user's units, next to a mean predictor and
 the ensemble's own linear part (ridge); the root of the squared error for each output alone, `rmse`, or `rmse_` and the
@@ -17,6 +17,7 @@ from dsvnp.metrics import accuracy, auroc, expected_calibration_error
 from dsvnp.naming import shown
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
+OF_CLASSES = {"mean predictor": "class shares", "nll": "log-loss", "balanced_accuracy": "balanced"}
 LEVELS = (0.5, 0.9)  # of the central intervals whose coverage is reported
 
 Summary = dict[str, dict[str, float]]  # name of a predictor → metric → value
@@ -87,13 +88,13 @@ def as_text(summary: Summary) -> list[list[str]]:
     """The summary as rows of a table, the header first; of errors only the root, and only if there is one output."""
     first = next(iter(summary.values()))
     metrics = [name for name in first if name != "mse" and not name.startswith("rmse_")]
-    # Where classes are predicted the blind guess is no mean.
-    called = {"mean predictor": "class shares"} if "accuracy" in first else {}
+    # Where classes are predicted the blind guess is no mean; heads are short enough for a narrow terminal.
+    called = OF_CLASSES if "accuracy" in first else {}
     rows = [
         [called.get(name, name), *(f"{values[metric]:.4g}" for metric in metrics)]
         for name, values in summary.items()
     ]
-    return [["", *metrics], *rows]
+    return [["", *(called.get(name, name) for name in metrics)], *rows]
 
 
 def errors_as_text(summary: Summary, targets: Sequence[str]) -> list[list[str]]:

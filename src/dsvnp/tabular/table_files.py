@@ -6,6 +6,7 @@ Every complaint names the file, the column and the line: who wrote the table can
 import csv
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -19,24 +20,31 @@ from dsvnp.tabular.table_cells import COMMA, DATE, GROUPED, MISSING, Manner, mos
 
 SEPARATORS = ",;\t|"
 TEXT, PARQUET = (".csv", ".tsv", ".txt"), (".parquet", ".pq")
+MOST_LINES = 5  # of which an error says the same
 STANDARD = "-"  # standard input or output
 LARGEST = 1e150  # the square of anything larger is infinite
 FAR = 1e6  # spreads from the median at which a value is probably a mistake
 
 
-def read_table(path: Path, texts: Collection[str] | None = None) -> Columns:
+Problems = dict[str, str]  # name of a column → what is wrong with its cells
+
+
+def read_table(path: Path, texts: Collection[str] | None = None, problems: Problems | None = None) -> Columns:
     """Read a table with a header; columns of numbers become floats, those of dates dates, all others texts.
 
     Args:
         path: CSV or Parquet; "-" is CSV on the standard input.
         texts: columns of a CSV that are texts whatever they look like, for a model that knows its columns. It has
             numbers in all others, even where a table holds nothing but words for a missing one.
+        problems: where to note cells that cannot be read, which are then missing; None raises all of them as an error.
     """
-    (table,) = parts_of_table(path, texts, None)
+    (table,) = parts_of_table(path, texts, None, problems)
     return table
 
 
-def parts_of_table(path: Path, texts: Collection[str] | None, num_rows: int | None) -> Iterator[Columns]:
+def parts_of_table(
+    path: Path, texts: Collection[str] | None, num_rows: int | None, problems: Problems | None = None
+) -> Iterator[Columns]:
     """Read a table part by part, each of at most so many rows; None reads it in one.
 
     How decimal commas and dates are to be read shows in the first part; a later one that is written otherwise is
@@ -45,32 +53,32 @@ def parts_of_table(path: Path, texts: Collection[str] | None, num_rows: int | No
     if str(path) != STANDARD and not path.is_file():
         what = "is a folder" if path.is_dir() else "is not there"
         raise FileNotFoundError(f"{path} {what}; pass the path of a CSV or Parquet file")
+    noted: Problems = {} if problems is None else problems
     if path.suffix.lower() in PARQUET:
         parts = _parts_of_parquet(path, num_rows)
     elif path.suffix.lower() in TEXT or str(path) == STANDARD:
-        parts = _parts_of_text(path, texts, num_rows)
+        parts = _parts_of_text(path, texts, num_rows, noted)
     else:
         raise ValueError(
             f"{path}: expected a name that ends in {', '.join(TEXT + PARQUET)}, got {path.suffix!r}"
         )
     for part in parts:
-        yield _checked(path, part)
+        _check_numbers(path, part, noted)
+        if noted and problems is None:
+            raise ValueError("\n".join(noted.values()))
+        yield part
 
 
-def _checked(path: Path, table: Columns) -> Columns:
-    """The table, once its numbers can be computed with; all that cannot are named at once."""
+def _check_numbers(path: Path, table: Columns, problems: Problems) -> None:
+    """Note columns whose numbers cannot be computed with."""
     if not len(table):
         raise ValueError(f"{path} has columns but no row; there is nothing to read")
-    problems = []
     for name, values in zip(table.columns, table.arrays, strict=True):
         try:
             if values.dtype.kind == "f":
                 _check_sizes(path, name, values, table)
         except ValueError as error:
-            problems.append(str(error))
-    if problems:
-        raise ValueError("\n".join(problems))
-    return table
+            problems.setdefault(name, str(error))
 
 
 def polars_package() -> Any:
@@ -149,7 +157,9 @@ def _opened(path: Path) -> Iterator[TextIO]:
         raise ValueError(f"{path} is not UTF-8 text ({error.reason}); save it as such") from None
 
 
-def _parts_of_text(path: Path, texts: Collection[str] | None, num_rows: int | None) -> Iterator[Columns]:
+def _parts_of_text(
+    path: Path, texts: Collection[str] | None, num_rows: int | None, problems: Problems
+) -> Iterator[Columns]:
     """Read CSV, whichever of comma, semicolon, tab and bar its header uses most."""
     with _opened(path) as file:
         above, header = next(((n, line) for n, line in enumerate(file) if _says_something(line)), (0, ""))
@@ -166,7 +176,7 @@ def _parts_of_text(path: Path, texts: Collection[str] | None, num_rows: int | No
             cells = zip(*(row for _, row in part), strict=True)
             columns: dict[str, Sequence[str]] = dict(zip(names, cells, strict=True))
             del part
-            yield Columns(tuple(names), tuple(read_columns(path, columns, lines, manner)), lines)
+            yield Columns(tuple(names), tuple(read_columns(path, columns, lines, manner, problems)), lines)
             is_first = False
         if is_first:
             raise ValueError(f"{path} has a header but no row; there is nothing to read")
@@ -182,30 +192,33 @@ def _filled_rows(
 ) -> Iterator[tuple[str, list[str]]]:
     """The rows in which anything stands, and where they end, with so many lines above; the first is the header."""
     reader = csv.reader(text, delimiter=separator, strict=True)
-    width = 0
+    width, uneven = 0, []
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
             if any(cells):
                 line = f"line {above + reader.line_num}"
                 if len(cells) != (width := width or len(cells)):
-                    raise ValueError(f"{path} {line}: expected {width} cells, got {len(cells)}")
-                yield line, cells
+                    uneven.append(f"{path} {line}: expected {width} cells, got {len(cells)}")
+                if not uneven:
+                    yield line, cells
     except csv.Error as error:
         raise ValueError(
             f"{path} line {above + reader.line_num}: {error}; is a quote left open there or above?"
         ) from None
+    if uneven:
+        raise ValueError("\n".join([*uneven[:MOST_LINES], *["…"] * (len(uneven) > MOST_LINES)]))
 
 
 def _check_header(path: Path, names: Sequence[str]) -> None:
     """Refuse columns without a name of their own."""
-    seen: set[str] = set()
-    for index, name in enumerate(names):
-        if not name:
-            raise ValueError(f"{path}: column {index + 1} has no name in the header")
-        if name in seen:
-            raise ValueError(f"{path}: two columns are called {name!r}; rename one")
-        seen.add(name)
+    problems = [
+        f"{path}: column {i + 1} has no name in the header" for i, name in enumerate(names) if not name
+    ]
+    twice = [name for name, count in Counter(names).items() if count > 1 and name]
+    problems += [f"{path}: two columns are called {name!r}; rename one" for name in twice]
+    if problems:
+        raise ValueError("\n".join(problems))
     if all(is_number(name) for name in names):
         raise ValueError(
             f"{path}: the first line holds numbers ({', '.join(names[:3])} …); expected names of columns"

@@ -1,10 +1,11 @@
 """Views: the columns that a network for tables is shown, of rows that were encoded as numbers.
 
-    columns     numbers with their gaps, and each category as one column of codes
+    columns     numbers with their gaps, which the network masks, and each category as one column of codes
+    filled      the same with gaps filled, and flags that say where; for tables that have gaps
     components  principal components of all encoded columns, gaps filled
 
-A network knows at most `MOST_COLUMNS` columns. Of more, "columns" shows those whose values, or distances from the
-middle, correlate with y the most, and "components" those with the most variance.
+A network knows at most `MOST_COLUMNS` columns. Of more, "columns" and "filled" show those whose values, or distances
+from the middle, correlate with y the most, and "components" those with the most variance.
 """
 
 from __future__ import annotations
@@ -60,16 +61,22 @@ class Layout:
             parts.append(torch.where(group.sum(1) > 0.5, code, torch.nan)[:, None])
         return torch.cat(parts, 1)
 
+    def filled(self, x: Tensor) -> Tensor:
+        """Numbers with their gaps filled, categories as codes, and flags of gaps."""
+        codes = self.shown(x)[:, self.numbers :]
+        return torch.cat([x[:, : self.numbers], codes, x[:, x.shape[1] - len(self.gaps) :]], 1)
+
 
 def fit_view(name: str, layout: Layout, x: Tensor, y: Tensor) -> View:
     """Make a view of known rows x [N, D], y [N] in float64, labels as numbers."""
     if name == "components":
         return _components(x)
-    shown = layout.shown(x)
+    show = layout.filled if name == "filled" else layout.shown
+    shown = show(x)
     if shown.shape[1] <= MOST_COLUMNS:
-        return layout.shown
+        return show
     kept = relevance(shown, y).topk(MOST_COLUMNS).indices.sort().values
-    return lambda rows: layout.shown(rows)[:, kept]
+    return lambda rows: show(rows)[:, kept]
 
 
 def _components(x: Tensor) -> View:
@@ -84,7 +91,7 @@ def _components(x: Tensor) -> View:
 
 
 def relevance(x: Tensor, y: Tensor) -> Tensor:
-    """How much columns [N, D] with gaps have to do with y [N]: the largest of two squared correlations, [D]."""
+    """Relevance of columns [N, D] with gaps for y [N]: the largest of two squared correlations, [D]."""
     mean = x.nanmean(0)
     z = (x - mean).nan_to_num(0.0)
     if y.is_floating_point():

@@ -112,3 +112,11 @@ def test_the_wider_recipe_has_settings_of_its_own():
     assert made.labels()[-1] == Label("dsvnp", "wide")
     with pytest.raises(ValueError, match=r"unknown recipe 'wied'\. Did you mean 'wide'"):
         CurvesExperiment(recipes=("wied",)).labels()
+
+
+def test_the_equivariant_recipe_alone_reads_differences_of_inputs():
+    made = CurvesExperiment(models=("tnp",), recipes=("wide", "equivariant"))
+    assert made.labels() == [Label("tnp", "wide"), Label("tnp", "equivariant")]
+    assert made.equivariant.architecture().transformer.equivariant
+    assert not made.wide.architecture().transformer.equivariant
+    assert made.equivariant.architecture().sigma_floor == made.wide.architecture().sigma_floor == 0.1

@@ -57,19 +57,13 @@ def elbow_solutions(place: Tensor, lengths: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class InverseKinematics(Problem):
-    """The hand's place, in Cartesian coordinates → the joint angles of a two-link arm, elbow up or down.
-
-    Attributes:
-        lengths: range of the links' lengths.
-        margin: how far the hand keeps from the arm's smallest and largest reach.
-        noise: standard deviation of the angles, in rad.
-    """
+    """The hand's place, in Cartesian coordinates → the joint angles of a two-link arm, elbow up or down."""
 
     dim_x = 2
     dim_y = 2
-    lengths: Range = (0.3, 1.0)
-    margin: float = 0.1
-    noise: float = 0.05
+    lengths: Range = (0.3, 1.0)  # range of the links' lengths
+    margin: float = 0.1  # how far the hand keeps from the arm's smallest and largest reach
+    noise: float = 0.05  # standard deviation of the angles, in rad
 
     def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
         """Draw arms, then places of the hand and a bend of the elbow for each."""
@@ -123,21 +117,14 @@ def markers(shoulder: Tensor, elbow: Tensor, wrist: Tensor, lengths: Tensor) -> 
 
 @dataclass(frozen=True)
 class HiddenPose(Problem):
-    """The shoulder's angle → four markers of a three-link arm whose other two joints are hidden.
-
-    Attributes:
-        lengths: range of the links' lengths.
-        bend: largest angle of shoulder, elbow and wrist, to either side, in rad.
-        noise: standard deviation of each coordinate of a marker.
-        num_nodes: quadrature nodes for each hidden angle.
-    """
+    """The shoulder's angle → four markers of a three-link arm whose other two joints are hidden."""
 
     dim_x = 1
     dim_y = 8
-    lengths: Range = (0.3, 1.0)
-    bend: float = 2.0
-    noise: float = 0.05
-    num_nodes: int = 24
+    lengths: Range = (0.3, 1.0)  # range of the links' lengths
+    bend: float = 2.0  # largest angle of shoulder, elbow and wrist, to either side, in rad
+    noise: float = 0.05  # standard deviation of each coordinate of a marker
+    num_nodes: int = 24  # quadrature nodes for each hidden angle
 
     def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
         """Draw arms, then poses."""

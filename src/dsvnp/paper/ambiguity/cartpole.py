@@ -26,26 +26,17 @@ from dsvnp.sources.base import Tensors
 
 @dataclass(frozen=True)
 class KickedCartPole(Problem):
-    """State and force → next state, some steps with an unobserved push.
-
-    Attributes:
-        kick: standard deviation of a push, in N.
-        chance: share of steps with a push.
-        noise: standard deviation of each output's noise.
-        horizon: steps of a trajectory.
-        start_std: standard deviation of the first state.
-        max_force: largest force, in N.
-        environments: pairs of the cart's mass and the friction to draw from.
-    """
+    """State and force → next state, some steps with an unobserved push."""
 
     dim_x = 5
     dim_y = 4
-    kick: float = 5.0
-    chance: float = 0.1
-    noise: float = 0.02
-    horizon: int = 10
-    start_std: float = 0.02
-    max_force: float = 10.0
+    kick: float = 5.0  # standard deviation of a push, in N
+    chance: float = 0.1  # share of steps with a push
+    noise: float = 0.02  # standard deviation of each output's noise
+    horizon: int = 10  # steps of a trajectory
+    start_std: float = 0.02  # standard deviation of the first state
+    max_force: float = 10.0  # largest force, in N
+    # pairs of the cart's mass and the friction to draw from
     environments: tuple[tuple[float, float], ...] = TRAIN_ENVIRONMENTS
 
     def unseen(self) -> KickedCartPole:

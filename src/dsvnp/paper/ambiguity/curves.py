@@ -43,15 +43,11 @@ def scaled_identity(variance: Tensor | float, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Branches(Problem):
-    """Two curves per output; each point lies on the first of all outputs or on the second of all.
-
-    Attributes:
-        noise: standard deviation around a branch.
-    """
+    """Two curves per output; each point lies on the first of all outputs or on the second of all."""
 
     dim_x = 1
     dim_y: int = 2
-    noise: float = 0.05
+    noise: float = 0.05  # standard deviation around a branch
 
     def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
         """Draw curves, then the branch of each point."""
@@ -80,18 +76,12 @@ class Branches(Problem):
 
 @dataclass(frozen=True)
 class SharedNoise(Problem):
-    """Outputs that a common disturbance of each point moves together.
-
-    Attributes:
-        dim_y: number of outputs.
-        amplitude: range of a, the size of the common disturbance.
-        noise: standard deviation of what each output has for itself.
-    """
+    """Outputs that a common disturbance of each point moves together."""
 
     dim_x = 1
-    dim_y: int = 2
-    amplitude: tuple[float, float] = (0.2, 0.6)
-    noise: float = 0.02
+    dim_y: int = 2  # number of outputs
+    amplitude: tuple[float, float] = (0.2, 0.6)  # range of a, the size of the common disturbance
+    noise: float = 0.02  # standard deviation of what each output has for itself
 
     def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
         """Draw curves and the amplitude, then the disturbance of each point."""
@@ -120,15 +110,11 @@ class SharedNoise(Problem):
 
 @dataclass(frozen=True)
 class GaussianNoise(Problem):
-    """A control: one curve with Gaussian noise, which a Gaussian head says already.
-
-    Attributes:
-        noise: standard deviation of the noise.
-    """
+    """A control: one curve with Gaussian noise, which a Gaussian head says already."""
 
     dim_x = 1
     dim_y = 1
-    noise: float = 0.1
+    noise: float = 0.1  # standard deviation of the noise
 
     def std(self, x: Tensor, parameters: Tensors) -> Tensor:
         """Standard deviation of the noise, [N, T, 1]."""
@@ -170,15 +156,11 @@ class VaryingNoise(GaussianNoise):
 
 @dataclass(frozen=True)
 class Contamination(Problem):
-    """A control: one curve with Gaussian noise and, on every point, heavy tails of random size.
-
-    Attributes:
-        prior: noise and contamination.
-    """
+    """A control: one curve with Gaussian noise and, on every point, heavy tails of random size."""
 
     dim_x = 1
     dim_y = 1
-    prior: GPPrior = field(default_factory=lambda: GPPrior(contamination=0.15))
+    prior: GPPrior = field(default_factory=lambda: GPPrior(contamination=0.15))  # noise and contamination
 
     def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
         """Draw curves, then the noise of each point."""

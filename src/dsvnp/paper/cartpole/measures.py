@@ -7,20 +7,11 @@ import torch
 
 from dsvnp.metrics import Points, point_squared_error, squared_error
 from dsvnp.models import NeuralProcess
+from dsvnp.paper import measuring
 from dsvnp.paper.cartpole.data import Environments, Transitions, average_step, identification_task
 from dsvnp.paper.cartpole.physics import TEST_ENVIRONMENTS
 from dsvnp.paper.cartpole.rollouts import RolloutScores, roll_out, roll_out_average, shown_rollout
 from dsvnp.paper.experiment import Drawn, Measurement
-from dsvnp.paper.measuring import (
-    FIXED,
-    DrawCounts,
-    Likelihoods,
-    PointNLL,
-    by_task,
-    chunk_of,
-    estimate_nll,
-    seeded_predict,
-)
 from dsvnp.predictive import GaussianPredictive, Predictive
 from dsvnp.task import Task
 
@@ -71,14 +62,14 @@ class UnseenCarts(NamedTuple):
 def measure_carts(
     nets: Sequence[NeuralProcess],
     data: UnseenCarts,
-    draws: DrawCounts,
+    draws: measuring.DrawCounts,
     num_particles: int,
-    how: Likelihoods = FIXED,
+    how: measuring.Likelihoods = measuring.FIXED,
 ) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
     """Table 3's rows and those of the roll-outs, one value per net; and what the figures show."""
     predictions = [predict_carts(net, data.task, draws) for net in nets]
     pairs, scored = zip(nets, predictions, strict=True), how.scored([data.task])
-    found = [estimate_nll(net, [data.task], "J", how, [p]) for net, p in pairs]
+    found = [measuring.estimate_nll(net, [data.task], "J", how, [p]) for net, p in pairs]
     losses = {points: [each.only(scored, points) for each in found] for points in POINTS}
     rows = [_likelihood_row(points, found) for points, found in losses.items()]
     rows += [
@@ -96,7 +87,7 @@ def measure_carts(
     extras = {
         "environments": TEST_ENVIRONMENTS,
         "by_environment": [
-            by_environment(p, data.task, by_task(loss.values, scored, "J"))
+            by_environment(p, data.task, measuring.by_task(loss.values, scored, "J"))
             for p, loss in zip(predictions, found, strict=True)
         ],
         "context_sizes": list(data.by_size),
@@ -130,14 +121,17 @@ def measure_oracle(
 
 
 def by_context(
-    net: NeuralProcess, data: UnseenCarts, draws: DrawCounts, how: Likelihoods = FIXED
+    net: NeuralProcess,
+    data: UnseenCarts,
+    draws: measuring.DrawCounts,
+    how: measuring.Likelihoods = measuring.FIXED,
 ) -> dict[str, list[float]]:
     """NLL and squared error outside the context for each size of context."""
     out: dict[str, list[float]] = {"nll": [], "mse": []}
     for tasks in data.by_size.values():
         predictions = [predict_carts(net, task, draws) for task in tasks]
         errors = [point_squared_error(p, task) for p, task in zip(predictions, tasks, strict=True)]
-        out["nll"].append(estimate_nll(net, tasks, "P", how, predictions).mean)
+        out["nll"].append(measuring.estimate_nll(net, tasks, "P", how, predictions).mean)
         out["mse"].append(float(torch.cat(errors).mean()))
     return out
 
@@ -149,12 +143,12 @@ def by_environment(predictive: Predictive, task: Task, loss: torch.Tensor) -> di
     return {"nll": loss.tolist(), "mse": error.tolist()}
 
 
-def predict_carts(net: NeuralProcess, task: Task, draws: DrawCounts) -> Predictive:
+def predict_carts(net: NeuralProcess, task: Task, draws: measuring.DrawCounts) -> Predictive:
     """Predict with draws that are the same for each call, in parts that fit into a few hundred megabytes."""
-    return seeded_predict(net, task, draws, chunk_of(draws, 100_000))
+    return measuring.seeded_predict(net, task, draws, measuring.chunk_of(draws, 100_000))
 
 
-def _likelihood_row(points: Points, found: Sequence[PointNLL]) -> Measurement:
+def _likelihood_row(points: Points, found: Sequence[measuring.PointNLL]) -> Measurement:
     """NLL of some points, and the draws it took."""
     drawn: tuple[Drawn, ...] = sum((each.drawn for each in found), ())
     values = tuple(each.mean for each in found)

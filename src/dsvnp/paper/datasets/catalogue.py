@@ -10,18 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from dsvnp.naming import lookup
+from dsvnp.paper.datasets import readers
 from dsvnp.paper.datasets.locate import DECOMPRESS, DataFile, data_dir, find_data_file, open_data_file
-from dsvnp.paper.datasets.readers import (
-    Bytes,
-    Matrix,
-    read_arff,
-    read_cifar10_batch,
-    read_csv_matrix,
-    read_idx,
-    read_mat,
-    read_svhn_mat,
-    read_svhn_npy,
-)
 
 # ---- files
 
@@ -33,10 +23,6 @@ _SUMS = {path: checksum for checksum, path in map(str.split, _LINES)}
 def _file(path: str, origin: str) -> DataFile:
     known = {suffix: _SUMS.get(path + suffix) for suffix in DECOMPRESS}
     return DataFile(path, origin, {suffix: checksum for suffix, checksum in known.items() if checksum})
-
-
-def _idx_files(prefix: str, origin: str) -> tuple[DataFile, DataFile]:
-    return _file(f"{prefix}-images-idx3-ubyte", origin), _file(f"{prefix}-labels-idx1-ubyte", origin)
 
 
 _GPML = (
@@ -83,8 +69,8 @@ class DataTable:
     """A multi-output regression data set."""
 
     name: str  # the data set's name
-    x: Matrix  # inputs [N, Dx]
-    y: Matrix  # outputs [N, Dy]
+    x: readers.Matrix  # inputs [N, Dx]
+    y: readers.Matrix  # outputs [N, Dy]
     x_names: tuple[str, ...]  # the inputs' names
     y_names: tuple[str, ...]  # the outputs' names
     note: str  # how many of the published rows these are, which every result states
@@ -98,10 +84,10 @@ def load_table(name: str, directory: str | Path | None, *, verify: bool = True) 
 def _load_sarcos(directory: Path, verify: bool) -> DataTable:
     read = partial(open_data_file, directory, verify=verify)
     if _use_excerpt(directory, SARCOS_TRAIN, SARCOS_EXCERPT):
-        train = [read_csv_matrix(read(file).decode())[1] for file in SARCOS_EXCERPT]
+        train = [readers.read_csv_matrix(read(file).decode())[1] for file in SARCOS_EXCERPT]
     else:
-        train = [read_mat(read(SARCOS_TRAIN), "sarcos_inv").astype(np.float64)]
-    test = read_mat(read(SARCOS_TEST), "sarcos_inv_test").astype(np.float64)
+        train = [readers.read_mat(read(SARCOS_TRAIN), "sarcos_inv").astype(np.float64)]
+    test = readers.read_mat(read(SARCOS_TEST), "sarcos_inv_test").astype(np.float64)
     rows = np.concatenate([*train, test])
     # Nearly all of the published test rows are training rows too: drop repeats, or a random split leaks.
     _, first = np.unique(rows, axis=0, return_index=True)
@@ -119,7 +105,7 @@ def _load_sarcos(directory: Path, verify: bool) -> DataTable:
 def _load_arff(
     name: str, file: DataFile, dim_x: int, published: int, directory: Path, verify: bool
 ) -> DataTable:
-    names, rows = read_arff(open_data_file(directory, file, verify=verify).decode())
+    names, rows = readers.read_arff(open_data_file(directory, file, verify=verify).decode())
     return DataTable(
         name=name,
         x=rows[:, :dim_x].copy(),
@@ -146,8 +132,8 @@ class ImageSet:
     """A set of labelled images."""
 
     name: str  # the data set's name
-    images: Bytes  # [N, C, H, W], 0 to 255
-    labels: Bytes  # [N], indices into `class_names`
+    images: readers.Bytes  # [N, C, H, W], 0 to 255
+    labels: readers.Bytes  # [N], indices into `class_names`
     class_names: tuple[str, ...]  # what the labels stand for
 
 
@@ -163,33 +149,39 @@ def load_images(name: str, directory: str | Path | None, part: str, *, verify: b
     return ImageSet(name, images, labels, class_names)
 
 
-def _load_idx(prefix: str, origin: str, directory: Path, verify: bool) -> tuple[Bytes, Bytes]:
+def _load_idx(prefix: str, origin: str, directory: Path, verify: bool) -> tuple[readers.Bytes, readers.Bytes]:
     images, labels = (
-        read_idx(open_data_file(directory, file, verify=verify)).astype(np.uint8)
-        for file in _idx_files(prefix, origin)
+        readers.read_idx(open_data_file(directory, _file(f"{prefix}-{what}", origin), verify=verify)).astype(
+            np.uint8
+        )
+        for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
     )
     return images[:, None], labels  # [N, H, W] -> [N, 1, H, W]
 
 
-def _load_cifar10(files: tuple[DataFile, ...], directory: Path, verify: bool) -> tuple[Bytes, Bytes]:
+def _load_cifar10(
+    files: tuple[DataFile, ...], directory: Path, verify: bool
+) -> tuple[readers.Bytes, readers.Bytes]:
     # Decompressing is all of the time, and lzma lets go of the interpreter lock while it does.
     with ThreadPoolExecutor(len(files)) as pool:
         contents = pool.map(partial(open_data_file, directory, verify=verify), files)
-        images, labels = zip(*map(read_cifar10_batch, contents), strict=True)
+        images, labels = zip(*map(readers.read_cifar10_batch, contents), strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
 
-def _load_svhn(directory: Path, verify: bool) -> tuple[Bytes, Bytes]:
+def _load_svhn(directory: Path, verify: bool) -> tuple[readers.Bytes, readers.Bytes]:
     if _use_excerpt(directory, SVHN_TEST, SVHN_EXCERPT):
-        return read_svhn_npy(*(open_data_file(directory, file, verify=verify) for file in SVHN_EXCERPT))
-    return read_svhn_mat(open_data_file(directory, SVHN_TEST, verify=verify))
+        return readers.read_svhn_npy(
+            *(open_data_file(directory, file, verify=verify) for file in SVHN_EXCERPT)
+        )
+    return readers.read_svhn_mat(open_data_file(directory, SVHN_TEST, verify=verify))
 
 
 _DIGITS = tuple("0123456789")
 _CLOTHES = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
 _KANA = "o,ki,su,tsu,na,ha,ma,ya,re,wo"
 _CIFAR10 = "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck"
-_ImageLoader = Callable[[Path, bool], tuple[Bytes, Bytes]]
+_ImageLoader = Callable[[Path, bool], tuple[readers.Bytes, readers.Bytes]]
 IMAGES: Mapping[str, tuple[tuple[str, ...], Mapping[str, _ImageLoader]]] = {
     "mnist": (
         _DIGITS,

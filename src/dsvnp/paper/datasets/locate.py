@@ -112,7 +112,7 @@ def _check(path: Path, spec: DataFile, found: Mapping[str, bytes]) -> None:
     mismatches = []
     for suffix, data in found.items():
         if suffix in spec.sums:
-            algorithm, expected = _parse_sum(spec.sums[suffix])
+            *_, algorithm, expected = f"sha256:{spec.sums[suffix]}".split(":")
             got = _digest(algorithm, data)
             if got == expected:
                 return
@@ -123,11 +123,6 @@ def _check(path: Path, spec: DataFile, found: Mapping[str, bytes]) -> None:
             f"{path}: {mismatches[-1]}; download it again, or pass verify=False if you altered it knowingly. "
             f"Published by {spec.origin}"
         )
-
-
-def _parse_sum(text: str) -> tuple[str, str]:
-    algorithm, _, expected = text.rpartition(":")
-    return algorithm or "sha256", expected
 
 
 def _digest(algorithm: str, data: bytes) -> str:

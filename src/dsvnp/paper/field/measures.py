@@ -19,17 +19,7 @@ from dsvnp.estimation import LogLikelihood, log_likelihood
 from dsvnp.metrics import point_mask, point_nll
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.experiment import Measurement
-from dsvnp.paper.field.unseen import (
-    PRIORS,
-    SHARE,
-    TRAINED,
-    UNIT,
-    TestSizes,
-    compact,
-    draw_unseen,
-    first,
-    summarised,
-)
+from dsvnp.paper.field import unseen
 from dsvnp.paper.measuring import DrawCounts, seeded_predict
 from dsvnp.sources.gp import gp_tasks
 from dsvnp.streaming import Per
@@ -38,18 +28,18 @@ from dsvnp.training import Fleet
 
 
 def measure_field(
-    nets: Sequence[NeuralProcess], sizes: TestSizes, chain: bool, device: torch.device
+    nets: Sequence[NeuralProcess], sizes: unseen.TestSizes, chain: bool, device: torch.device
 ) -> tuple[Measurement, ...]:
     """All rows of a model, one value per net; `chain` asks for autoregression, too."""
     rows: list[Measurement] = []
-    for dataset in PRIORS:
-        known = draw_unseen(dataset, sizes.num_batches, sizes.num_points, device)
+    for dataset in unseen.PRIORS:
+        known = unseen.draw_unseen(dataset, sizes.num_batches, sizes.num_points, device)
         number = sizes.latent_batches if is_random(nets[0]) else sizes.num_batches
-        rows += _estimated(dataset, "marginal", nets, compact(first(known, number)), sizes)
-        some = compact(first(known, sizes.joint_batches))
+        rows += _estimated(dataset, "marginal", nets, unseen.compact(unseen.first(known, number)), sizes)
+        some = unseen.compact(unseen.first(known, sizes.joint_batches))
         rows += _estimated(dataset, "joint", nets, some, sizes)
         if chain:
-            rows += summarised(dataset, "chain", [chain_likelihoods(net, some, sizes) for net in nets])
+            rows += unseen.summarised(dataset, "chain", [chain_likelihoods(net, some, sizes) for net in nets])
     return tuple(rows)
 
 
@@ -59,7 +49,7 @@ def is_random(net: NeuralProcess) -> bool:
 
 
 def _estimated(
-    dataset: str, split: str, nets: Sequence[NeuralProcess], tasks: list[Task], sizes: TestSizes
+    dataset: str, split: str, nets: Sequence[NeuralProcess], tasks: list[Task], sizes: unseen.TestSizes
 ) -> list[Measurement]:
     """Log-likelihoods and, of a model with latents, what they rest on: draws, whether they suffice, the ELBO."""
     per: Per = "point" if split == "marginal" else "task"
@@ -69,7 +59,7 @@ def _estimated(
     method = sizes.method if per == "point" and is_random(nets[0]) else "auto"
     found = [log_likelihood(net, tasks, per, method=method, **limits) for net in nets]
     values = [each.values if per == "task" else task_means(each.values, tasks) for each in found]
-    rows = summarised(dataset, split, values)
+    rows = unseen.summarised(dataset, split, values)
     if not is_random(nets[0]):
         return rows
 
@@ -78,7 +68,8 @@ def _estimated(
 
     return [
         *rows,
-        row("above-elbo", UNIT, lambda each: each.mean - each.bound),  # both over points, not over batches
+        # both over points, not over batches
+        row("above-elbo", unseen.UNIT, lambda each: each.mean - each.bound),
         row("draws", "draws", lambda each: each.draws),
         row("still", "share", lambda each: each.still),
     ]
@@ -93,7 +84,7 @@ def task_means(values: Tensor, tasks: Iterable[Task]) -> Tensor:
 
 
 @torch.no_grad()
-def chain_likelihoods(net: NeuralProcess, tasks: Iterable[Task], sizes: TestSizes) -> Tensor:
+def chain_likelihoods(net: NeuralProcess, tasks: Iterable[Task], sizes: unseen.TestSizes) -> Tensor:
     """Joint log-likelihood of each task by autoregression, divided by the number of its targets, [N]."""
     parts = []
     for task in tasks:
@@ -114,8 +105,8 @@ def validation(
 ) -> Callable[[Fleet], Tensor]:
     """A cheap marginal NLL of each replica of a fleet on unseen RBF tasks, from a few draws."""
     generator = torch.Generator(device).manual_seed(2_000_000)
-    size = num_batches * SHARE
-    known = gp_tasks(TRAINED, size, generator, size, SHARE, num_points)
+    size = num_batches * unseen.SHARE
+    known = gp_tasks(unseen.TRAINED, size, generator, size, unseen.SHARE, num_points)
 
     def measure(fleet: Fleet) -> Tensor:
         nets = [fleet.replica(row) for row in range(len(fleet.seeds))]

@@ -25,38 +25,25 @@ UNIT = "nats/point"
 
 @dataclass(frozen=True)
 class TestSizes:
-    """How much is tested, in batches of 16 tasks, and with how many draws.
-
-    Attributes:
-        num_batches: batches of models that draw nothing, and of the exact GP.
-        latent_batches: the first of these, for models with latents: they are decoded for each draw.
-        joint_batches: the first of these, for likelihoods of whole tasks, and the GP with integrated hyper-parameters.
-        num_orders: random orders of the targets that autoregression visits.
-        chain_draws: draws of the latents, where there are any, at each step of autoregression.
-        max_draws: limit of the draws of an estimate.
-        joint_draws: the same for whole tasks.
-        tolerance: change of an estimate that is none, in nats.
-        num_nodes: nodes of the grid for each hyper-parameter that is integrated over.
-        num_points: slots of a task.
-        method: of the marginal estimates, see `log_likelihood`; where draws from the prior do not suffice, "auto" takes
-            as many passes as there are targets.
-        chunk: number of targets times draws that are decoded at once.
-    """
+    """How much is tested, in batches of 16 tasks, and with how many draws."""
 
     __test__ = False  # pytest takes it for a test
 
-    num_batches: int = 3000
-    latent_batches: int = 1000
+    num_batches: int = 3000  # batches of models that draw nothing, and of the exact GP
+    latent_batches: int = 1000  # the first of these, for models with latents: they are decoded for each draw
+    # the first of these, for likelihoods of whole tasks, and the GP with integrated hyper-parameters
     joint_batches: int = 500
-    num_orders: int = 8
-    chain_draws: int = 32
-    max_draws: int = 16384
-    joint_draws: int = 2048
-    tolerance: float = 0.01
-    num_nodes: int = 24
-    num_points: int = 50
+    num_orders: int = 8  # random orders of the targets that autoregression visits
+    chain_draws: int = 32  # draws of the latents, where there are any, at each step of autoregression
+    max_draws: int = 16384  # limit of the draws of an estimate
+    joint_draws: int = 2048  # the same for whole tasks
+    tolerance: float = 0.01  # change of an estimate that is none, in nats
+    num_nodes: int = 24  # nodes of the grid for each hyper-parameter that is integrated over
+    num_points: int = 50  # slots of a task
+    # of the marginal estimates, see `log_likelihood`; where draws from the prior do not suffice, "auto" takes as many
+    # passes as there are targets
     method: Method = "prior"
-    chunk: int = 2**19
+    chunk: int = 2**19  # number of targets times draws that are decoded at once
 
     def __post_init__(self) -> None:
         for name in (

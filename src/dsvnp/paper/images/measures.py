@@ -9,15 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dsvnp.metrics import (
-    accuracy,
-    aupr,
-    auroc,
-    empirical_cdf,
-    expected_calibration_error,
-    fpr_at_95,
-    reliability,
-)
+from dsvnp import metrics
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.experiment import Measurement
 from dsvnp.paper.images.data import Context, Sets
@@ -28,7 +20,7 @@ from dsvnp.task import Task
 GRID = torch.linspace(0, math.log(10), 33, dtype=torch.float64)  # entropies of ten classes, as in Fig. 4
 NUM_BINS = 15
 NUM_SHOWN = 5
-DETECTION = {"auroc": auroc, "aupr": aupr, "fpr95": fpr_at_95}
+DETECTION = {"auroc": metrics.auroc, "aupr": metrics.aupr, "fpr95": metrics.fpr_at_95}
 SCORES = {"": "entropy", "-mi": "mutual-information"}
 NATS = ("nll", "entropy", "expected-entropy", "mutual-information")
 
@@ -97,9 +89,9 @@ def scores(judged: Mapping[str, Judged], labels: Tensor) -> dict[tuple[str, str]
 def classification(judged: Judged, labels: Tensor) -> dict[str, Tensor]:
     """Accuracy, NLL and calibration of the predicted classes."""
     return {
-        "accuracy": accuracy(judged.probs, labels),
+        "accuracy": metrics.accuracy(judged.probs, labels),
         "nll": -judged.log_probs.gather(1, labels[:, None]).mean(),
-        "ece": expected_calibration_error(judged.probs, labels, NUM_BINS),
+        "ece": metrics.expected_calibration_error(judged.probs, labels, NUM_BINS),
     }
 
 
@@ -116,7 +108,7 @@ def measure_images(
         for metric, value in from_test_context(net, sets, num_draws).items():
             values.setdefault((next(iter(sets.x)), metric, "test-context"), []).append(value)
         for name, each in judged.items():
-            cdf = empirical_cdf(each.entropy, GRID).tolist()
+            cdf = metrics.empirical_cdf(each.entropy, GRID).tolist()
             extras["cdf"].setdefault(name, []).append([round(share, 4) for share in cdf])
         extras["reliability"].append(bins(judged[next(iter(judged))], sets.y))
         if pictured:
@@ -142,7 +134,7 @@ def from_test_context(net: NeuralProcess, sets: Sets, num_draws: int) -> dict[st
 
 def bins(judged: Judged, labels: Tensor) -> dict[str, list[float]]:
     """A reliability diagram as sums, which add up over seeds; empty bins hold zeros."""
-    made = reliability(judged.probs, labels, NUM_BINS)
+    made = metrics.reliability(judged.probs, labels, NUM_BINS)
     return {
         "num_points": made.num_points.tolist(),
         "confidence": (made.confidence * made.num_points).nan_to_num().tolist(),

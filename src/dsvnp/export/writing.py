@@ -72,7 +72,7 @@ def _written(path: Path, content: bytes) -> Path:
 
 
 def _onnx() -> Any:
-    """The package `onnx`; what torch's exporter needs beside it is there as well."""
+    """The package `onnx`, if that and what torch's exporter needs are installed."""
     try:
         import onnx
         import onnxscript  # noqa: F401
