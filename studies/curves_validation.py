@@ -166,6 +166,9 @@ def score_kernel(model: NeuralProcess, name: str, count: int) -> Cell:
         **summary(fitted, "fitted"),
         **summary(known - own, "gap"),
         **summary(fitted - own, "gap_to_fitted"),
+        "gap_to_fitted_median": round(
+            float((fitted - own).median()), 4
+        ),  # a fit to few points may fail widely
     }
 
 

@@ -2,15 +2,15 @@
 
     python -m studies.scaling results/pretrained/scaling
 
-The folder holds one log of `dsvnp pretrain tables --width W` per size: `small.jsonl`, `main.jsonl`, `large.jsonl`. No
-function is drawn twice, so the training likelihood of a line is that of tables the network has not seen. Only lines at
-the constant rate belong there. To all sizes together we fit
+The folder holds a log of `dsvnp pretrain tables --width W` per size: `main.jsonl`, `small.jsonl`, `large.jsonl`; the
+last two may be missing. No function is drawn twice, so the training likelihood of a line is that of tables the network
+has not seen. Only lines at the constant rate belong there. To all sizes together we fit
 
     L(N, S) = E + A N^−α + B S^−β          negative log-likelihood, N weights and S steps in units of the main network
 
 with C = N·S the compute. For k times the compute of the main run the best size minimises L on N·S = k. Runs are cut
 into blocks of lines that are drawn again with replacement; the spread over such draws is the uncertainty. It writes
-`fit.json` and `scaling.svg` into the folder.
+`fit.json` into the folder, and `docs/images/scaling.svg`.
 """
 
 import argparse
@@ -34,6 +34,7 @@ WARM = 1500  # steps that the fit leaves out: warm-up and the first fall
 UNIT = 10_000  # steps
 TIMES = (1, 10, 100)
 NUM_DRAWS, BLOCKS = 200, 5
+NO_TERM = -30.0  # ln A of a law without a term for the size
 
 
 class Course(NamedTuple):
@@ -72,6 +73,8 @@ def fit_law(courses: Sequence[Course]) -> Floats:
         return weight * (law(theta, size, steps) - loss)
 
     low, high = [-3, -8, 0.05, -8, 0.05], [2, 2, 1.0, 2, 1.5]
+    if len(courses) == 1:  # nothing is known of other sizes: no term for them
+        low[1], high[1], low[2], high[2] = NO_TERM, NO_TERM + 1e-6, 0.05, 0.05 + 1e-6
     starts = [
         (loss.min() - gap, np.log(gap), 0.3, np.log(gap), slope) for gap in (0.1, 0.3) for slope in (0.3, 0.6)
     ]
@@ -83,7 +86,9 @@ def fit_law(courses: Sequence[Course]) -> Floats:
 
 
 def best_size(theta: Floats, compute: float) -> tuple[float, float]:
-    """The size that minimises L for a compute (1: main size, `UNIT` steps), and L there."""
+    """The size that minimises L for a compute (1: main size, `UNIT` steps), and L there; main's if alone."""
+    if theta[1] < NO_TERM + 1:
+        return 1.0, float(law(theta, np.array(1.0), np.array(compute)))
     sizes = np.exp(np.linspace(np.log(0.02), np.log(2000), 2000))
     values = law(theta, sizes, compute / sizes)
     return float(sizes[values.argmin()]), float(values.min())
@@ -197,7 +202,8 @@ def main() -> None:
     folder = parser.parse_args().folder
     recipes = {name: tables().widened(width) for name, width in WIDTHS.items()}
     weights = {n: sum(p.numel() for p in recipe.make().parameters()) for n, recipe in recipes.items()}
-    courses = {n: read_course(folder / f"{n}.jsonl", weights[n] / weights["main"]) for n in WIDTHS}
+    there = [name for name in WIDTHS if (folder / f"{name}.jsonl").is_file()]
+    courses = {n: read_course(folder / f"{n}.jsonl", weights[n] / weights["main"]) for n in there}
     flops = {name: flops_of_step(recipe) for name, recipe in recipes.items()}
     compute = float(courses["main"].steps[-1]) / UNIT
     found = {
@@ -209,7 +215,7 @@ def main() -> None:
         **predictions(list(courses.values()), compute),
     }
     (folder / "fit.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    draw(courses, found, flops, folder / "scaling.svg")
+    draw(courses, found, flops, Path("docs/images/scaling.svg"))
     print(json.dumps(found, indent=1))
 
 
