@@ -13,6 +13,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -20,8 +21,7 @@ from benchmarks import tasks as benchmark
 from dsvnp import CurveRegressor
 from dsvnp.models import NeuralProcess
 from dsvnp.pretrained import load_pretrained
-from dsvnp.tabular import base
-from dsvnp.tabular.recipe import Recipe, recipes_for_tasks
+from dsvnp.tabular.recipe import FitRecipe, recipes_for_tasks
 
 AS_IS = "as is"
 RATES = {"pretrained": 1e-3, "scratch": 2e-3}
@@ -39,7 +39,7 @@ def for_inputs(model: NeuralProcess, dim_x: int) -> NeuralProcess:
 
 
 @dataclass(frozen=True)
-class Started(Recipe):
+class Started(FitRecipe):
     """A recipe whose model begins with the shipped weights."""
 
     def make(self, dim_x: int, dim_y: int, likelihood: str) -> NeuralProcess:
@@ -47,7 +47,7 @@ class Started(Recipe):
         return for_inputs(load_pretrained("curves"), dim_x).train()
 
 
-def recipe_of(way: str, typical_rows: int, effort: str, changes: dict[str, Any]) -> Recipe:
+def recipe_of(way: str, typical_rows: int, effort: str, changes: dict[str, Any]) -> FitRecipe:
     """The recipe of `fit_tasks` with rotary attention, or the same from the shipped weights."""
     usual = replace(
         recipes_for_tasks(typical_rows, effort, changes)[0], num_steps=STEPS[way], learning_rate=RATES[way]
@@ -61,12 +61,8 @@ def measure(way: str, family: str, new: int) -> dict[str, Any]:
     """Scores of one way on one family."""
     if way == AS_IS:
         return measure_as_is(family, new)
-    usual = base.recipes_for_tasks
-    base.recipes_for_tasks = lambda *options: [recipe_of(way, *options)]
-    try:
+    with patch("dsvnp.tabular.learner.recipes_for_tasks", lambda *options: [recipe_of(way, *options)]):
         row = benchmark.measure(family, 0, new, n_replicas=1)
-    finally:
-        base.recipes_for_tasks = usual
     kept = {name: value for name, value in row.items() if not name.startswith("GP")}
     return {"way": way, "rate": RATES[way], "steps": STEPS[way], **kept}
 

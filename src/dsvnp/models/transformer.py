@@ -287,8 +287,8 @@ def attend_to(
 
 def _written_out(queries: Tensor, x: Tensor, slots: Slots, relative: Relative | None) -> Tensor:
     """By its equation, for training: `vmap` has no rule for the gradient of torch's fused kernels."""
-    # Scaled before the product: of scores that are divided afterwards, a compiler keeps rounded ones for the backward
-    # pass and uses exact ones in the forward pass, which is wrong where they are large.
+    # Scaled before the product: divided after it, scores in bfloat16 made a compiled softmax wrong where they were
+    # large (results/pretrained).
     scores = (queries / math.sqrt(queries.shape[-1])) @ slots.keys.transpose(-1, -2)  # [..., heads, T, N]
     if relative is not None:
         scores = relative(scores, x, slots.x)

@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from dsvnp.files import sweep
 from dsvnp.locks import folder_lock
 from dsvnp.pretrained.cards import card_of
 from dsvnp.pretrained.loading import load_pretrained, read_card, save_pretrained
@@ -69,20 +70,28 @@ def pretrain(
     fleet = Fleet(make, recipe.source, [seed], settings, device, cluster)
     reporter = Reporter(f"pretrain {recipe.name}", num_steps, out / "log.jsonl", console=console)
     alone = folder_lock(out, wait, partial(console.print, markup=False)) if cluster.writes else nullcontext()
-    with alone, _sitting(minutes) as over:
-        try:
-            train(fleet, out / "checkpoints", validation, reporter)
-        except Interrupted:
-            if not cluster.largest(over.is_set()):  # the clocks of several processes differ a little
-                raise
-    if cluster.writes:
-        card = card_of(recipe, fleet, out / "log.jsonl", seed)
-        if start is not None:
-            before = read_card(recipe.name, start)
-            minutes_in_all = round(before.gpu_minutes + card.gpu_minutes, 1)
-            card = replace(card, steps=before.steps + card.steps, gpu_minutes=minutes_in_all)
-        save_pretrained(fleet.replica(0), card, out)
+    with alone:
+        if cluster.writes:
+            sweep(out)  # what a process that was killed left
+        with _sitting(minutes) as over:
+            try:
+                train(fleet, out / "checkpoints", validation, reporter)
+            except Interrupted:
+                if not cluster.largest(over.is_set()):  # the clocks of several processes differ a little
+                    raise
+        if cluster.writes:
+            _save(recipe, fleet, seed, out, start)
     return fleet
+
+
+def _save(recipe: PretrainingRecipe, fleet: Fleet, seed: int, out: Path, start: Path | None) -> None:
+    """Write the weights so far and their card, which counts what was trained before this run too."""
+    card = card_of(recipe, fleet, out / "log.jsonl", seed)
+    if start is not None:
+        before = read_card(recipe.name, start)
+        minutes = round(before.gpu_minutes + card.gpu_minutes, 1)
+        card = replace(card, steps=before.steps + card.steps, gpu_minutes=minutes)
+    save_pretrained(fleet.replica(0), card, out)
 
 
 def _validate(tables: Sequence[RealTable], log: Path, fleet: Fleet) -> Tensor:

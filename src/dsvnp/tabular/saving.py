@@ -133,7 +133,7 @@ def _read_record(path: Path) -> dict[str, Any]:
         raise ValueError(f"{file} {reason}; {REMEDY}")
     if record["version"] > VERSION:
         raise ValueError(
-            f"{path} was written by dsvnp {record['dsvnp']} in format {record['version']}; dsvnp {__version__} reads "
+            f"{file} was written by dsvnp {record['dsvnp']} in format {record['version']}; dsvnp {__version__} reads "
             f"formats up to {VERSION}: upgrade it"
         )
     _check_digest(record, file)

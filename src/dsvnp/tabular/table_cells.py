@@ -16,6 +16,7 @@ from dsvnp.tabular.columns import DATES, Array, is_number
 
 # Among numbers; among texts only the empty cell is missing.
 MISSING = {"", "na", "nan", "n/a", "null", "none", "?"}
+PLAIN = frozenset("0123456789.+-eE")  # of numbers as most files have them
 COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)  # 1,5
 POINT = re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.IGNORECASE)
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,500: one and a half to some, fifteen hundred to others
@@ -155,6 +156,11 @@ def _column(cells: Sequence[str], may_be_text: bool) -> tuple[Array, list[int]]:
 
     A column of words for nothing alone is one of texts, if it may be.
     """
+    if all(cells) and PLAIN.issuperset("".join(cells)):  # most columns: a tenth of the time
+        try:
+            return np.array([float(cell) for cell in cells])
+        except ValueError:  # a date or a code of digits
+            pass
     missing = [cell.lower() in MISSING for cell in cells]
     numbers = [not gone and is_number(cell) for cell, gone in zip(cells, missing, strict=True)]
     words = any(cells) if may_be_text else not all(missing)

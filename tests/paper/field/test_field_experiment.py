@@ -94,7 +94,13 @@ def test_training_is_the_fields():
 
 def test_the_local_latent_is_a_setting_of_both_models_that_have_one():
     made = make_experiment(
-        FieldExperiment, "paper", **{"recipe.local.dim_local": 2, "recipe.local.objective.beta_local": 0.5}
+        FieldExperiment,
+        "paper",
+        **{
+            "recipe.local.dim_local": 2,
+            "recipe.local.objective.beta_local": 0.5,
+            "recipe.local.anneal": 0.25,
+        },
     )
     for model in ("dsvnp", "dsvtnp"):
         assert made.architecture(Label(model)).dim_local == 2
