@@ -158,7 +158,7 @@ def _column(cells: Sequence[str], may_be_text: bool) -> tuple[Array, list[int]]:
     """
     if all(cells) and PLAIN.issuperset("".join(cells)):  # most columns: a tenth of the time
         try:
-            return np.array([float(cell) for cell in cells])
+            return np.array([float(cell) for cell in cells]), []
         except ValueError:  # a date or a code of digits
             pass
     missing = [cell.lower() in MISSING for cell in cells]
