@@ -237,11 +237,9 @@ def main() -> int:
             raise RuntimeError(f"{failing} fail without a mutant")
         report = shares.summary(tried(sampled), given)
     survivors = [_explained(sampled[each["number"]][0]) for each in report.pop("fallen")]
-    killed = 1 - len(survivors) / max(report["made"], 1)
-    shares.write(
-        {**report, "of": len(found), "killed": round(killed, 3), "survivors": survivors}, given.report
-    )
-    print(f"{killed:.1%} of {report['made']} mutants were noticed")
+    killed = round(1 - len(survivors) / report["made"], 3) if report["made"] else None
+    shares.write({**report, "of": len(found), "killed": killed, "survivors": survivors}, given.report)
+    print(f"{report['made'] - len(survivors)} of {report['made']} mutants were noticed")
     return 0
 
 
