@@ -166,7 +166,7 @@ def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path
         "config": config,
         "rows": rows_of(experiment, units),
     }
-    _write_json(out / "results.json", results)
+    _write_json(out / "results.json", results, indent=1)  # for people; units are for programs
 
 
 def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[str, Any]]:
@@ -197,9 +197,9 @@ def machine_name(device: torch.device) -> str:
     return f"{platform.machine()} CPU, {threads} thread{'s' if threads > 1 else ''}"
 
 
-def _write_json(path: Path, data: Any) -> None:
+def _write_json(path: Path, data: Any, indent: int | None = None) -> None:
     """Write JSON in one piece; numbers that JSON lacks become null."""
-    write_atomically(path, json.dumps(_plain(data), indent=1) + "\n")
+    write_atomically(path, json.dumps(_plain(data), indent=indent) + "\n")
 
 
 def _plain(data: Any, exact: bool = False) -> Any:
