@@ -21,8 +21,8 @@ fit used or the panel that it chose. Means over test folds, 5 × 5; RMSE and NLL
 deviation on the training fold; log-loss in nats per row. The GP, constant · ARD-RBF + white, reads at most 2000 rows. A
 difference is ours less that of the rival with the better mean, ± its paired standard error over folds; “level” is no
 worse than that error, for RMSE also within 5 %, for accuracy within 1 %. ECE has 15 bins, all test rows of a repeat
-together. Seconds are CPU seconds of one fold, fit and predictions. One setting of `NPClassifier`, how much held-out rows
-must gain before probabilities are made sharper, was chosen on other data, but after a look at the first repeat here.
+together. Seconds are CPU seconds of one fold, fit and predictions. One setting of `NPClassifier`, how much held-out
+rows must gain before probabilities are made sharper, was chosen on other data, but after a look at the first repeat.
 """
 
 
