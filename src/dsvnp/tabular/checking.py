@@ -90,9 +90,8 @@ def _shapes(record: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, tup
     if "panel" in record:
         out["stretch"] = (dim_y if regression else 1,)
     replicas = range(record.get("num_replicas", 0))
-    for owner in (
-        (f"replica.{row}." for row in replicas) if replicas else ("",)
-    ):  # or a panel; never all at once
+    owners = (f"replica.{row}." for row in replicas)  # never all at once: a record may claim any number
+    for owner in owners if replicas else ("",):  # or a panel
         out |= {f"{owner}inputs.{name}": (dim_x,) for name in ("centre", "spread")}
         parts = ("bias", "scale", "damping", "stretch", "power") if regression else ("bias",)
         linear = tensors[f"{owner}outputs.weight"]
