@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python -m studies.tasks_from_pretrained OUT.jsonl [--families sensors,oscillators]
 
 Families, tasks and scores are those of `benchmarks/tasks.py`, seed 0. Both ways train one replica on the same tables:
-`pretrained` goes on from the shipped weights (1.4 million, a mixture of twelve normals), `scratch` trains the small
+`pretrained` starts from the shipped weights (1.4 million, a mixture of twelve normals), `scratch` trains the small
 network with rotary attention that `fit_tasks` chooses today. `as is` is `CurveRegressor`, which no table teaches
 anything. `docs/decisions/0008-tasks-from-scratch.md` says what came out.
 """

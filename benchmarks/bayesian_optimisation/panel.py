@@ -185,6 +185,6 @@ def panel(network: str, search: Search, folder: Path | None = None, with_gp: boo
 
 
 def folds_of(rows: Tensor) -> list[Tensor]:
-    """Folds of one size, so that one batch reads all contexts; a few points are in none."""
+    """Folds of one size, whose contexts one batch reads; a few points are in none."""
     size = max(1, len(rows) // FOLDS)
     return [rows[start::FOLDS][:size] for start in range(min(FOLDS, len(rows)))]

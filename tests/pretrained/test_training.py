@@ -51,6 +51,16 @@ def command(monkeypatch, tmp_path):
     return run
 
 
+def test_what_a_killed_run_left_is_swept_and_neighbours_stay(command, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    for name in (".writing-curves.safetensors-00112233", "precious"):
+        (folder / name).write_text("x")
+    assert command("out", "--steps", "1").exit_code == 0
+    assert not list(folder.glob(".writing-*"))
+    assert (folder / "precious").read_text() == "x"
+
+
 def test_sittings_equal_one_undisturbed_run_to_the_bit(tmp_path):
     first = pretrain(tiny(), tmp_path / "cut", "cpu", minutes=0.0, precision="float32", seed=3)
     cut = first.num_steps_taken

@@ -214,7 +214,7 @@ def evaluate(
 
 
 def _check_held_out(group: str | None, one_table: bool, time: str | None, weight: str | None) -> None:
-    """Refuse options of which one says nothing without, or with, another."""
+    """Refuse options that need, or exclude, another one."""
     if one_table and not group:
         raise ValueError(
             "--one-table says how to treat groups, got no --group; name the column, or leave it out"

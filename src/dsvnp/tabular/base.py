@@ -176,7 +176,7 @@ class BaseNP(Pictures, Learner, ABC):
             self.context_ if context is None else self._read_pair(*pair_of(context, "context"), reset=False)
         )
         if not len(rows[0]) and not getattr(self, "_told_of_no_context", False):
-            self._told_of_no_context = True  # once is enough for a user who wants the prior
+            self._told_of_no_context = True  # a user who wants the prior is told once
             warnings.warn(
                 "there is no context: this prediction is for any task, not for yours; pass some rows of the task as "
                 "context=(X, y), or use the estimator that condition(X, y) returns",

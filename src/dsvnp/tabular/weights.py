@@ -1,6 +1,6 @@
 """Weights of rows: a row of weight w stands for w rows.
 
-A network that reads rows knows no weights, so that rows are repeated in proportion to them: row i comes n w_i / Σw
+A network that reads rows knows no weights. Rows are therefore repeated in proportion to them: row i comes n w_i / Σw
 times, rounded up or down at random (systematic resampling: n rows in all, each with that expectation). What is read or
 trained on is repeated apart from what is held out: no copy of a held-out row is read. A loss over repeated rows is the
 weighted loss, and where the w_i / min w are whole numbers of a small sum, it is exactly that. Only ratios matter.
