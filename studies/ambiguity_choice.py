@@ -3,10 +3,10 @@
     python -m studies.ambiguity_choice OUT.jsonl --problems branches,hidden-pose --steps 10000 --device cuda
     python -m studies.ambiguity_choice OUT.jsonl --write src/dsvnp/paper/ambiguity/chosen.json
 
-Each row has eight trials (`trials_of`), judged by NLL per point with draws that suffice, on tasks of the training
-distribution. Trials that differ in the learning rate alone are one fleet. A line is written for each trial on each
-problem; run again, it does the rest. The trial with the lowest mean NLL over the problems is chosen, and `--write`
-puts it where the preset `paper` reads it.
+Each row has eight trials (`trials_of`; `tuned_as` names the rows that share theirs), judged by NLL per point with draws
+that suffice, on tasks of the training distribution. Trials that differ in the learning rate alone are one fleet. A line
+is written for each trial on each problem; run again, it does the rest. The trial with the lowest mean NLL over the
+problems is chosen, and `--write` puts it where the preset `paper` reads it.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,10 +23,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from dsvnp.cli.paper import changes_of
 from dsvnp.estimation import log_likelihood
 from dsvnp.files import write_atomically
 from dsvnp.paper.ambiguity.experiment import AmbiguityExperiment
-from dsvnp.paper.ambiguity.recipes import REFERENCES, recipe_of, trials_of
+from dsvnp.paper.ambiguity.recipes import REFERENCES, recipe_of, trials_of, tuned_as
 from dsvnp.paper.label import Label
 from dsvnp.paper.rows import grouped
 from dsvnp.paper.settings import make_experiment
@@ -40,13 +41,15 @@ PROBLEMS = "branches,shared-noise-2,inverse-kinematics,hidden-pose,gaussian-nois
 def fleets_of(experiment: AmbiguityExperiment) -> Iterator[list[Settings]]:
     """The trials of each row on each problem, those that differ in the learning rate alone together."""
     for label in experiment.labels():
-        if label.model in REFERENCES:
+        if label.model in REFERENCES or tuned_as(label) != label.row:
             continue
         base: Settings = {
             "row": label.row,
             "problem": label.dataset,
             "steps": experiment.num_steps,
             "preset": experiment.preset,
+            "batch_size": experiment.batch_size,
+            "sizes": asdict(experiment.sizes),
         }
         ways = grouped(trials_of(label), _way)
         for trials in ways.values():
@@ -122,6 +125,10 @@ def main() -> None:
     parser.add_argument("--models", help="some models only")
     parser.add_argument("--steps", type=int, help="fewer steps than the preset's")
     parser.add_argument("--tasks", type=int, default=128, help="tasks to judge by")
+    parser.add_argument("--rows", help="some rows only, such as cnp-mixture-20; all of --models by default")
+    parser.add_argument(
+        "--set", nargs="*", default=[], help="settings of the preset, as `dsvnp reproduce --set`"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--write", type=Path, help="write what was chosen there, and run nothing")
     given = parser.parse_args()
@@ -133,11 +140,14 @@ def main() -> None:
     made = make_experiment(
         AmbiguityExperiment,
         given.preset,
-        **{name: value for name, value in changes.items() if value is not None},
+        **{name: value for name, value in changes.items() if value is not None} | changes_of(given.set),
         measures={"num_tests": given.tasks},
     )
+    cells = fleets_of(made)
+    if given.rows:
+        cells = (fleet for fleet in cells if fleet[0]["row"] in given.rows.split(","))
     device = torch.device(given.device)
-    show(finish(fleets_of(made), given.out, lambda cells: judge(cells, made, device)), Console())
+    show(finish(cells, given.out, lambda cells: judge(cells, made, device)), Console())
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from dsvnp.estimation import log_likelihood
-from dsvnp.models import Architecture, NeuralProcess, make_model
+from dsvnp.models import Architecture, NeuralProcess, Transformer, make_model
 from dsvnp.objectives import Objective
 from dsvnp.paper.ambiguity.problems import PROBLEMS
 from dsvnp.sources.base import TaskSource
@@ -31,7 +31,6 @@ from dsvnp.training.schedule import Schedule
 from dsvnp.training.shared import matmul_precision
 from studies.sensors import Y_STD, Sensors, new_sensors
 
-WIDE = {"encoder": (128, 128), "dim_lat": 128, "decoder": (128, 128, 128)}
 FLOOR = 0.01
 MAX_DRAWS = 16384
 
@@ -86,6 +85,12 @@ def plain_recipes() -> dict[str, LatentRecipe]:
         "attnnp": LatentRecipe("attnnp"),
         "cnp-mixture-20": LatentRecipe("cnp").with_arch(likelihood="mixture", num_components=20),
         "cnp-low-rank": LatentRecipe("cnp").with_arch(likelihood="low-rank", rank=2),
+        "tnp": LatentRecipe("tnp"),
+        "tnp-mixture-20": LatentRecipe("tnp").with_arch(likelihood="mixture", num_components=20),
+        "dsvtnp": replace(LatentRecipe("dsvtnp").with_arch(dim_local=4), ramp=0.25),
+        "dsvtnp-npml": replace(
+            LatentRecipe("dsvtnp").with_arch(dim_local=4).with_objective(**NPML), ramp=0.25
+        ),
         "np-iw": np.with_objective(kind="iw", num_global=8),
         "np-npml": np.with_objective(kind="npml", num_global=2),
         "np-npml-8": np.with_objective(kind="npml", num_global=8),
@@ -133,20 +138,38 @@ def local_recipes(small: LatentRecipe) -> dict[str, LatentRecipe]:
     }
 
 
-def make_source(problem: str, seeds: list[int], device: str) -> TaskSource | list[TaskSource]:
+def make_source(problem: str, seeds: list[int], device: str, batch: int) -> TaskSource | list[TaskSource]:
     """Where the tasks of a problem come from: one source for all seeds, or sensors of its own for each."""
     if problem == "sensors":
-        return [Sensors(seed, device=device) for seed in seeds]
-    return PROBLEMS[problem].source()
+        return [Sensors(seed, batch, device=device) for seed in seeds]
+    return PROBLEMS[problem].source(batch)
+
+
+def sizes_of(width: int) -> dict[str, Any]:
+    """Sizes of all networks: layers of a width, transformers of half of it."""
+    token = width // 2
+    return {
+        "encoder": (width, width),
+        "dim_lat": width,
+        "decoder": (width, width, width),
+        "transformer": Transformer(token, 6, feedforward=width, embedder=(token, token, token)),
+    }
 
 
 def train_recipe(
-    problem: str, recipe: LatentRecipe, steps: int, seeds: list[int], device: str, rate: float
+    problem: str,
+    recipe: LatentRecipe,
+    steps: int,
+    seeds: list[int],
+    device: str,
+    rate: float,
+    batch: int = 16,
+    width: int = 128,
 ) -> Fleet:
     """Train one replica per seed, the learning rate falling to zero as a cosine."""
     known = None if problem == "sensors" else PROBLEMS[problem]
     dim_x, dim_y = (1, 1) if known is None else (known.dim_x, known.dim_y)
-    arch = Architecture(dim_x, dim_y, sigma_floor=FLOOR, **{**WIDE, **recipe.arch})
+    arch = Architecture(dim_x, dim_y, sigma_floor=FLOOR, **{**sizes_of(width), **recipe.arch})
     ramp = {"anneal": "linear", "anneal_steps": int(recipe.ramp * steps)} if recipe.ramp else {}
     late = {"late_steps": int(recipe.late * steps)} if recipe.late else {}
     settings = Settings(
@@ -156,9 +179,8 @@ def train_recipe(
         objective=Objective(**{**recipe.objective, **ramp, **late}),
         precision="tf32" if device == "cuda" else "float32",
     )
-    fleet = Fleet(
-        partial(make_model, recipe.model, arch), make_source(problem, seeds, device), seeds, settings, device
-    )
+    source = make_source(problem, seeds, device, batch)
+    fleet = Fleet(partial(make_model, recipe.model, arch), source, seeds, settings, device)
     with matmul_precision(settings.precision):
         for _ in range(steps):
             fleet.step()
@@ -203,6 +225,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--seeds", default="0", help="with commas")
     parser.add_argument("--rate", type=float, default=1e-3, help="learning rate")
+    parser.add_argument("--batch", type=int, default=16, help="tasks of a step")
+    parser.add_argument("--width", type=int, default=128, help="of all layers; transformers have half of it")
     parser.add_argument("--tasks", type=int, default=512, help="tasks to measure on")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, required=True)
@@ -213,7 +237,16 @@ def main() -> None:
             parser.error(f"unknown recipe {name!r}; known: {', '.join(recipes)}")
     for name in chosen.recipe.split(","):
         start = time.perf_counter()
-        fleet = train_recipe(chosen.problem, recipes[name], chosen.steps, seeds, chosen.device, chosen.rate)
+        fleet = train_recipe(
+            chosen.problem,
+            recipes[name],
+            chosen.steps,
+            seeds,
+            chosen.device,
+            chosen.rate,
+            chosen.batch,
+            chosen.width,
+        )
         trained = time.perf_counter() - start
         for row, seed in enumerate(seeds):
             result: dict[str, Any] = {
@@ -221,6 +254,9 @@ def main() -> None:
                 "recipe": name,
                 "steps": chosen.steps,
                 "seed": seed,
+                "rate": chosen.rate,
+                "batch": chosen.batch,
+                "width": chosen.width,
             }
             result |= {"seconds": trained, "active": fleet.active[row]}
             result |= measure_latents(fleet.replica(row), chosen.problem, chosen.device, chosen.tasks)

@@ -11,7 +11,8 @@ import pytest
 
 from dsvnp.paper.ambiguity import recipes
 from dsvnp.paper.ambiguity.experiment import AmbiguityExperiment
-from dsvnp.paper.ambiguity.recipes import REFERENCES, recipe_of, trials_of
+from dsvnp.paper.ambiguity.recipes import REFERENCES, recipe_of, trials_of, tuned_as
+from dsvnp.paper.label import Label
 from dsvnp.paper.settings import make_experiment
 from studies import ambiguity_choice
 from studies.ambiguity_choice import choose, fleets_of
@@ -31,6 +32,10 @@ def test_every_row_has_eight_trials_that_differ_and_can_be_trained():
     cells = [cell for fleet in fleets_of(made) for cell in fleet]
     rows = {(cell["row"], cell["problem"]) for cell in cells}
     assert len(cells) == 8 * len(rows)
+    tuned = {tuned_as(label) for label in made.labels() if label.model not in REFERENCES}
+    assert {row for row, _ in rows} == tuned
+    assert tuned_as(Label("tnp", "mixture-5")) == "tnp-mixture-20"
+    assert tuned_as(Label("dsvnp", "no-context")) == "dsvnp"
 
 
 def test_the_choice_is_the_lowest_mean_over_problems():
@@ -49,10 +54,12 @@ def test_trials_are_run_once_and_what_they_choose_is_written(tmp_path, monkeypat
     out, chosen = tmp_path / "trials.jsonl", tmp_path / "chosen.json"
     given = {"preset": "smoke", "problems": "branches", "models": "np", "steps": "2", "tasks": "2"}
     options = [word for name, value in given.items() for word in (f"--{name}", value)]
+    options += ["--rows", "np", "--set", "sizes.width=4"]
     monkeypatch.setattr(sys, "argv", ["choice", str(out), *options])
     ambiguity_choice.main()
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(lines) == 8
+    assert {line["sizes"]["width"] for line in lines} == {4}
     assert {line["trial"]["learning_rate"] for line in lines} == set(recipes.RATES)
     assert len({line["nll"] for line in lines}) == 8
     monkeypatch.setattr(ambiguity_choice, "judge", None)  # nothing is left to run

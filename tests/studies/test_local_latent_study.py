@@ -18,14 +18,13 @@ def test_every_recipe_names_settings_that_exist():
     for recipe in local_latent.all_recipes().values():
         Architecture(1, 2, **recipe.arch)
         objective = Objective(**recipe.objective)
-        assert recipe.model == "dsvnp" or objective.num_local == 1
+        assert recipe.model in ("dsvnp", "dsvtnp") or objective.num_local == 1
 
 
 @pytest.mark.parametrize(
     ("problem", "name"), [("inverse-kinematics", "log_likelihood"), ("sensors", "rmse_5")]
 )
 def test_a_trial_writes_one_line_per_seed(problem, name, tmp_path, monkeypatch):
-    monkeypatch.setattr(local_latent, "WIDE", {"encoder": (8,), "dim_lat": 4, "decoder": (8,)})
     monkeypatch.setattr(local_latent, "MAX_DRAWS", 64)
     out = tmp_path / "trials.jsonl"
     arguments = {
@@ -34,6 +33,8 @@ def test_a_trial_writes_one_line_per_seed(problem, name, tmp_path, monkeypatch):
         "steps": 3,
         "seeds": "0,1",
         "tasks": 4,
+        "width": 8,
+        "batch": 4,
     }
     options = [part for key, value in arguments.items() for part in (f"--{key}", str(value))]
     monkeypatch.setattr(sys, "argv", ["local_latent", *options, "--out", str(out)])

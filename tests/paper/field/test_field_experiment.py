@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ def ran(out, **changes):
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     out = tmp_path_factory.mktemp("field")
-    return out, *ran(out, models=("cnp", "dsvnp", "tnp"))
+    return out, *ran(out, models=("cnp", "dsvnp", "tnp"), attentions=("rotary",))
 
 
 # --- settings ---
@@ -69,14 +70,25 @@ def test_every_model_has_the_fields_sigma_and_the_other_one():
     for name in ("tnp", "dsvtnp"):
         expected |= {name: (*none, "gaussian"), f"{name}-floor": (*floor, "gaussian")}
     expected |= {"tnp-mixture": (*none, "mixture"), "tnp-mixture-floor": (*floor, "mixture")}
+    expected |= dict.fromkeys(("tnp-equivariant", "tnp-rotary"), (*none, "gaussian"))
     assert sigmas == expected
     assert [str(label) for label in made.labels()[-3:]] == ["gp", "gp-floor", "gp-integrated"]
     with pytest.raises(ValueError, match=r"unknown floor 'oter'\. Did you mean 'other'"):
         FieldExperiment(floors=("oter",))
+    with pytest.raises(ValueError, match=r"unknown attention 'rotar'\. Did you mean 'rotary'"):
+        FieldExperiment(attentions=("rotar",))
     with pytest.raises(ValueError, match=r"tests\.joint_batches must be at least 1, got 0"):
         TestSizes(joint_batches=0)
     with pytest.raises(ValueError, match="single precision"):
         FieldExperiment(precision="float64")
+
+
+def test_rows_of_other_attention_differ_in_nothing_else():
+    made = FieldExperiment.presets()["paper"]
+    usual = made.architecture(Label("tnp"))
+    for kind, rotary in (("equivariant", 0.0), ("rotary", 40.0)):
+        stack = replace(usual.transformer, equivariant=True, rotary=rotary)
+        assert made.architecture(Label("tnp", kind)) == replace(usual, transformer=stack)
 
 
 def test_training_is_the_fields():
@@ -130,12 +142,15 @@ def test_published_figures_belong_to_models_as_the_field_has_them():
 
 def test_every_model_has_its_rows_on_every_kernel(done):
     _, rows, units = done
-    assert list(units) == ["cnp", "dsvnp", "tnp", "tnp-mixture", "gp", "gp-floor", "gp-integrated"]
+    assert list(units) == [
+        *("cnp", "dsvnp", "tnp", "tnp-mixture", "tnp-rotary"),
+        *("gp", "gp-floor", "gp-integrated"),
+    ]
     found = {(r["model"], r["metric"], r["split"]) for r in rows if r["dataset"] == "matern52"}
     both = ("log-likelihood", "log-likelihood-median")
     expected = {(model, m, "marginal") for model in units for m in both}
     expected |= {(model, m, "joint") for model in units if model != "gp-floor" for m in both}
-    expected |= {(model, m, "chain") for model in ("cnp", "tnp", "tnp-mixture") for m in both}
+    expected |= {(model, m, "chain") for model in ("cnp", "tnp", "tnp-mixture", "tnp-rotary") for m in both}
     expected |= {("dsvnp", m, s) for m in ("above-elbo", "draws", "still") for s in ("marginal", "joint")}
     assert found == expected
     assert {r["dataset"] for r in rows} == set(PRIORS)

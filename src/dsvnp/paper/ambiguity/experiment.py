@@ -25,6 +25,7 @@ from dsvnp.paper.ambiguity.recipes import (
     Sizes,
     chosen,
     recipe_of,
+    tuned_as,
 )
 from dsvnp.paper.ambiguity.shown import SHOWN, ShownTask, samples_of
 from dsvnp.paper.experiment import Experiment, UnitResult, Workplace, training_log
@@ -115,7 +116,7 @@ class AmbiguityExperiment(Experiment):
             wanted = label.model == "truth" and label.dataset in SHOWN
             shown = ShownTask.draw(problem).truth(problem, label.dataset) if wanted else None
             return UnitResult(label, tuple(seeds), rows, {"shown": shown})
-        recipe = recipe_of(label, self.chosen.get(label.row))
+        recipe = recipe_of(label, self.chosen.get(tuned_as(label)))
         nets = self.train_nets(label, recipe, seeds, place)
         context = label.variant != NO_CONTEXT
         wanted = 0 in seeds and label.dataset in SHOWN

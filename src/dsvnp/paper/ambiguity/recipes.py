@@ -24,6 +24,7 @@ from dsvnp.training import Settings
 
 FLOOR = 0.01
 CHOSEN = "chosen.json"
+MIDDLE = 20  # components of the mixtures that are tuned
 NO_CONTEXT = "no-context"
 REFERENCES = ("truth", "diagonal", "full")  # what is known of a problem without any training
 Changes = dict[str, Any]  # settings of a recipe, or of an architecture, by name
@@ -91,7 +92,6 @@ WAYS: dict[str, tuple[Changes, Changes]] = {
     "attnnp": ({}, {"anneal": 0.25}),
     "dsvnp": ({}, {"arch": {"dim_local": 8}}),
     "dsvnp-paper": ({}, {"anneal": 0.5}),
-    "dsvnp-no-context": ({}, {"arch": {"dim_local": 8}}),
     "dsvtnp": ({}, {"kind": "npml", "train_global": 2, "train_local": 4}),
 }
 PLAIN_WAYS: tuple[Changes, Changes] = ({}, {"clip": 1.0})  # of models that draw nothing
@@ -118,6 +118,13 @@ def trials_of(label: Label) -> list[Changes]:
         label.row, WAYS.get(label.model, PLAIN_WAYS) if not head_of(label.variant) else PLAIN_WAYS
     )
     return [{"learning_rate": rate, **way} for way, rate in product(ways, RATES)]
+
+
+def tuned_as(label: Label) -> str:
+    """The row whose trials choose a row's settings: mixtures of all sizes share theirs, and so does a model's CVAE."""
+    if label.variant == NO_CONTEXT:
+        return label.model
+    return f"{label.model}-mixture-{MIDDLE}" if label.variant.startswith("mixture-") else label.row
 
 
 def chosen() -> dict[str, Changes]:

@@ -35,6 +35,11 @@ from dsvnp.training import Settings
 from dsvnp.training.shared import matmul_precision
 
 FLOORS = {"own": False, "other": True}
+# TNP that reads differences of inputs only: by a network of them, or by features that turn
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "equivariant": {"equivariant": True},
+    "rotary": {"equivariant": True, "rotary": 40.0},
+}
 CEILINGS = (Label("gp"), Label("gp", "floor"), Label("gp", "integrated"))
 # RBF and Matérn; the joint ones are TNP-A's, which is trained for it
 PUBLISHED = {
@@ -60,6 +65,7 @@ class FieldExperiment(Experiment):
         *Experiment.extendable,
         "floors",
         "mixtures",
+        "attentions",
         "chains",
         "ceilings",
     )
@@ -68,6 +74,7 @@ class FieldExperiment(Experiment):
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
     floors: tuple[str, ...] = ("own", "other")  # σ as the field has it for a model, and the other way
     mixtures: tuple[str, ...] = ("tnp",)  # models that have rows with a mixture head as well
+    attentions: tuple[str, ...] = tuple(ATTENTIONS)  # kinds of attention that TNP has further rows with
     chains: tuple[str, ...] = ("cnp", "tnp", "dsvtnp")  # models whose joint is also taken by autoregression
     ceilings: bool = True  # whether the exact GP has rows
     recipe: FieldRecipe = field(default_factory=FieldRecipe)
@@ -83,6 +90,8 @@ class FieldExperiment(Experiment):
         super().__post_init__()
         for floor in self.floors:
             lookup(floor, FLOORS, "floor")
+        for kind in self.attentions:
+            lookup(kind, ATTENTIONS, "attention")
         if self.precision == "float64":
             raise ValueError("tasks are drawn in single precision; choose float32, tf32 or bf16")
 
@@ -114,7 +123,7 @@ class FieldExperiment(Experiment):
         return {"smoke": smoke, "quick": quick, "paper": cls("paper", num_seeds=3, precision="tf32")}
 
     def labels(self) -> list[Label]:
-        """Each model with each σ, then with a mixture head; the ceilings last."""
+        """Each model with each σ, with a mixture head and other attention; the ceilings last."""
         found = []
         for floor in self.floors:
             for model in self.models:
@@ -123,6 +132,8 @@ class FieldExperiment(Experiment):
                 found.append(Label(model, other))
                 if model in self.mixtures:
                     found.append(Label(model, f"mixture-{other}".rstrip("-")))
+                if model == "tnp" and not other:
+                    found += [Label(model, kind) for kind in self.attentions]
         return [*found, *(CEILINGS if self.ceilings else ())]
 
     def paper_figure(self, label: Label, m: Measurement) -> tuple[float | None, float | None]:
@@ -134,7 +145,8 @@ class FieldExperiment(Experiment):
         """Sizes, head and σ of a row."""
         head = sigma(label.model, other=label.variant.endswith("floor"))
         kind = "mixture" if label.variant.startswith("mixture") else "gaussian"
-        return self.recipe.architecture(label.model, 1, 1, likelihood=kind, **head)
+        stack = replace(self.recipe.transformer, **ATTENTIONS.get(label.variant, {}))
+        return self.recipe.architecture(label.model, 1, 1, likelihood=kind, transformer=stack, **head)
 
     def settings(self, label: Label) -> Settings:
         """How to train a model, with a mark every so many steps."""
