@@ -5,7 +5,7 @@ Gaussians. Models are trained alike, σ floor 0.01, and measured by likelihoods 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
@@ -30,6 +30,7 @@ from dsvnp.paper.ambiguity.recipes import (
 from dsvnp.paper.ambiguity.shown import SHOWN, ShownTask, samples_of
 from dsvnp.paper.experiment import Experiment, UnitResult, Workplace, training_log
 from dsvnp.paper.label import Label
+from dsvnp.paper.settings import as_json
 from dsvnp.sources.base import TaskSource
 from dsvnp.task import Task
 from dsvnp.training import Settings
@@ -46,6 +47,7 @@ class AmbiguityExperiment(Experiment):
 
     name: ClassVar[str] = "ambiguity"
     extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "problems", "variants")
+    recorded: ClassVar[tuple[str, ...]] = (*Experiment.recorded, "chosen")
 
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
     problems: tuple[str, ...] = tuple(PROBLEMS)  # which of them
@@ -53,7 +55,7 @@ class AmbiguityExperiment(Experiment):
     components: tuple[int, ...] = (20,)  # of mixture heads
     pose_components: tuple[int, ...] = (5, 20, 60)  # of those on the hidden pose
     num_steps: int = 30_000  # iterations of each training
-    batch_size: int = 16  # tasks per step
+    batch_size: int = 32  # tasks per step
     sizes: Sizes = SIZES  # of all networks
     measures: Measures = MEASURES  # how much is measured
     # by row: what the trials chose of its recipe
@@ -79,7 +81,8 @@ class AmbiguityExperiment(Experiment):
             variants=("cnp-mixture",),
             problems=("shared-noise-2", "inverse-kinematics"),
             num_steps=4000,
-            sizes=Sizes(width=64, encoder=2, decoder=2),
+            batch_size=16,
+            sizes=Sizes(width=64, encoder=2, decoder=2, token=64),
             measures=Measures(64, max_draws=2048),
         )
         paper = cls("paper", num_seeds=5, precision="tf32", chosen=chosen())
@@ -116,18 +119,28 @@ class AmbiguityExperiment(Experiment):
             wanted = label.model == "truth" and label.dataset in SHOWN
             shown = ShownTask.draw(problem).truth(problem, label.dataset) if wanted else None
             return UnitResult(label, tuple(seeds), rows, {"shown": shown})
-        recipe = recipe_of(label, self.chosen.get(tuned_as(label)))
+        recipe = self.recipe(label)
         nets = self.train_nets(label, recipe, seeds, place)
         context = label.variant != NO_CONTEXT
         wanted = 0 in seeds and label.dataset in SHOWN
         extras = {
             "parameters": sum(weights.numel() for weights in nets[0].parameters()),
-            "recipe": asdict(recipe),
+            "recipe": as_json(recipe),
             "training": training_log(label, seeds, place),
             "shown": samples_of(nets[0], problem, label.dataset, context) if wanted else None,
         }
         rows = measure_nets(nets, label.dataset, self.tasks_of(label, place.device), self.measures)
         return UnitResult(label, tuple(seeds), rows, extras)
+
+    def recipe(self, label: Label) -> AmbiguityRecipe:
+        """The recipe of a row, with what its trials chose."""
+        return recipe_of(label, self.chosen.get(tuned_as(label)))
+
+    def refuses(self, unit: UnitResult) -> str | None:
+        """A row that was trained with other settings than its trials chose."""
+        if unit.label.model in REFERENCES or unit.extras.get("recipe") == as_json(self.recipe(unit.label)):
+            return None
+        return "with another recipe"
 
     def train_nets(
         self, label: Label, recipe: AmbiguityRecipe, seeds: Sequence[int], place: Workplace

@@ -10,6 +10,7 @@ All of targets outside the context (P), the same for every model. References say
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -30,13 +31,14 @@ TESTS, TRIALS = 5_000_000, 6_000_000  # seeds of the tasks to test on, and of th
 class Measures:
     """How much is measured."""
 
-    num_tests: int = 512  # tasks to test on
+    num_tests: int = 256  # tasks to test on
     num_points: int = NUM_POINTS  # points of each
     context: tuple[int, int] = CONTEXT  # smallest and largest context
     # change of a likelihood, in nats, below which two doublings of the draws end an estimate
     tolerance: float = 0.01
     max_draws: int = 16384  # limit of the draws
     num_energy: int = 256  # draws and samples of the energy score
+    chunk: int = 2**19  # targets times draws decoded at once
 
     def tasks(self, problem: Problem, device: torch.device, unseen: bool = True) -> list[ProblemTask]:
         """Tasks to test on or, with `unseen` False, tasks of the training distribution to choose settings by."""
@@ -60,10 +62,12 @@ def measure_nets(
     nets: Sequence[NeuralProcess], name: str, tasks: Sequence[Task], sizes: Measures
 ) -> tuple[Measurement, ...]:
     """All rows of one model on one problem, one value per net."""
-    options = {"tolerance": sizes.tolerance, "max_draws": sizes.max_draws}
-    points = [log_likelihood(net, tasks, "point", **options) for net in nets]  # type: ignore[arg-type]
+    estimate = partial(
+        log_likelihood, tolerance=sizes.tolerance, max_draws=sizes.max_draws, chunk=sizes.chunk
+    )
+    points = [estimate(net, tasks, "point") for net in nets]
     one = tasks[0].y_target is not None and tasks[0].y_target.shape[-1] == 1
-    outputs = points if one else [log_likelihood(net, tasks, "output", **options) for net in nets]  # type: ignore[arg-type]
+    outputs = points if one else [estimate(net, tasks, "output") for net in nets]
     energy = tuple(energy_of(net, tasks, sizes.num_energy) for net in nets)
     return (
         _likelihood(name, "nll", "nats/point", points),

@@ -54,11 +54,11 @@ class AmbiguityRecipe(Recipe):
 class Sizes:
     """Sizes that all models share; the transformers have the field's."""
 
-    width: int = 128  # of every layer, and of representations and z_G
+    width: int = 256  # of every layer, and of representations and z_G
     encoder: int = 2  # hidden layers of the encoder
     decoder: int = 3  # hidden layers of the decoder
     layers: int = 6  # layers of a transformer
-    token: int = 64  # width of a transformer
+    token: int = 128  # width of a transformer
 
     def architecture(self, problem: Problem, changes: Changes) -> Architecture:
         """The architecture for a problem, with the changes of a row."""
