@@ -14,7 +14,13 @@ import torch
 
 from dsvnp.models import NeuralProcess, make_model
 from dsvnp.naming import lookup
-from dsvnp.paper.ambiguity.figures import arms_figures, branches_figure, nll_figure, plane_figure
+from dsvnp.paper.ambiguity.figures import (
+    arms_figures,
+    branches_figure,
+    links_figure,
+    nll_figure,
+    plane_figure,
+)
 from dsvnp.paper.ambiguity.measures import Measures, measure_nets, measure_reference, without_context
 from dsvnp.paper.ambiguity.problems import PROBLEMS
 from dsvnp.paper.ambiguity.recipes import (
@@ -167,7 +173,8 @@ class AmbiguityExperiment(Experiment):
         return [without_context(each.task) if hide else each.task for each in known]
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
-        """NLL against the truth, and samples: in the plane of two outputs, over x, and as arms."""
+        """NLL against the truth, and samples: in the plane of two outputs, over x, as arms, and the links of arms."""
         shown = [unit for unit in units if unit.extras.get("shown")]
         figures = [nll_figure(units, out), plane_figure(shown, out), branches_figure(shown, out)]
-        return [path for path in (*figures, *arms_figures(shown, out)) if path is not None]
+        figures += [*arms_figures(shown, out), links_figure(shown, out)]
+        return [path for path in figures if path is not None]

@@ -21,14 +21,15 @@ from dsvnp.plotting.style import INK, Look, house_style, save
 
 TITLES = {
     "branches": "branches",
-    "shared-noise-2": "shared noise",
+    "shared-noise-2": "shared noise, 2 outputs",
+    "shared-noise-8": "shared noise, 8 outputs",
     "inverse-kinematics": "inverse kinematics",
     "hidden-pose": "hidden pose",
 }
 OUTPUTS = {"inverse-kinematics": ("shoulder (rad)", "elbow (rad)")}  # names of the two outputs of a plane
 STYLES = {"truth": "-", "diagonal": ":", "full": "--"}
 COLUMNS = 6  # panels in a row
-NUM_ARMS = 40
+NUM_ARMS = 24
 Shown = Mapping[str, Any]
 Draw = Callable[[Axes, Shown, Shown, str], None]  # what the truth says, what is shown, and its colour
 
@@ -100,7 +101,7 @@ def branches_figure(units: Sequence[UnitResult], out: Path) -> Path | None:
         low, high = min(map(min, truth["curves"])), max(map(max, truth["curves"]))
         axes.set_ylim(low - 0.6, high + 0.6)
 
-    return _panels([unit for unit in units if unit.label.dataset == "branches"], draw, out / "branches.svg")
+    return _panels(_on(units, "branches"), draw, out / "branches.svg")
 
 
 def arms_figures(units: Sequence[UnitResult], out: Path) -> list[Path | None]:
@@ -120,11 +121,30 @@ def arms_figures(units: Sequence[UnitResult], out: Path) -> list[Path | None]:
             _draw_arm(axes, markers.unflatten(-1, (4, 2)), colour)
         _within_reach(axes, truth)
 
-    paths: list[Path | None] = []
-    for problem, draw in (("inverse-kinematics", kinematics), ("hidden-pose", pose)):
-        mine = [unit for unit in units if unit.label.dataset == problem]
-        paths.append(_panels(mine, draw, out / f"arms-{problem}.svg"))
-    return paths
+    return [
+        _panels(_on(units, problem), draw, out / f"arms-{problem}.svg")
+        for problem, draw in (("inverse-kinematics", kinematics), ("hidden-pose", pose))
+    ]
+
+
+def links_figure(units: Sequence[UnitResult], out: Path) -> Path | None:
+    """Lengths of the outer two links in sampled poses: whatever the pose, an arm has one of each."""
+
+    def draw(axes: Axes, truth: Shown, shown: Shown, colour: str) -> None:
+        _, _, wrist, hand = torch.tensor(shown["at"]).unflatten(-1, (4, 2)).unbind(-2)
+        elbow = torch.tensor(shown["at"])[:, :2]
+        second, third = (wrist - elbow).norm(dim=-1), (hand - wrist).norm(dim=-1)
+        axes.plot(second, third, ".", color=colour, markersize=3, alpha=0.7, rasterized=True)
+        axes.plot(*truth["lengths"][1:], "+", color=INK, markersize=9, markeredgewidth=1.5)
+        longest = 2.2 * max(truth["lengths"])
+        axes.set(xlim=(0, longest), ylim=(0, longest), aspect="equal", xlabel="second link")
+
+    return _panels(_on(units, "hidden-pose"), draw, out / "links-hidden-pose.svg", "third link")
+
+
+def _on(units: Sequence[UnitResult], problem: str) -> list[UnitResult]:
+    """The units of a problem."""
+    return [unit for unit in units if unit.label.dataset == problem]
 
 
 def _within_reach(axes: Axes, truth: Shown) -> None:
@@ -140,8 +160,11 @@ def _draw_arm(axes: Axes, joints: torch.Tensor, colour: str) -> None:
     axes.plot(joints[:, 0], joints[:, 1], ".", color=colour, markersize=2.5, alpha=0.8, rasterized=True)
 
 
-def _panels(units: Sequence[UnitResult], draw: Draw, path: Path) -> Path | None:
-    """Draw one panel per unit, problems below each other, where the truth is known; None without any."""
+def _panels(units: Sequence[UnitResult], draw: Draw, path: Path, name: str | None = None) -> Path | None:
+    """Draw one panel per unit, problems below each other, where the truth is known; None without any.
+
+    The first panel of a row has the problem's name at its left, or `name`.
+    """
     by_problem = {
         problem: found
         for problem, found in grouped(units, lambda unit: unit.label.dataset).items()
@@ -164,7 +187,7 @@ def _panels(units: Sequence[UnitResult], draw: Draw, path: Path) -> Path | None:
                 look = unit.label.look
                 draw(axes, truth, unit.extras["shown"], look.colour)
                 axes.set_title(look.text, color=look.colour, fontsize=8)
-            row[0].set_ylabel(TITLES.get(problem, problem))
+            row[0].set_ylabel(name or TITLES.get(problem, problem))
             for axes in row[len(part) :]:
                 axes.remove()
         return save(figure, path)
