@@ -53,10 +53,7 @@ class Demo:
             optimizer=Adam(clip_norm=1.0),
             schedule=Schedule("cosine", warmup=min(100, self.num_steps // 10)),
             objective=Objective(
-                beta_local=10.0,
-                anneal="linear",
-                anneal_steps=max(1, self.num_steps // 2),
-                anneal_local=False,
+                beta_local=10.0, anneal="linear", anneal_steps=max(1, self.num_steps // 2), anneal_local=False
             ),
         )
 

@@ -142,9 +142,7 @@ def _reproduce_all(preset: str, place: Workplace, resume: bool, **overrides: Any
         raise ValueError(f"failed: {', '.join(failed)}; correct the cause and run again with --resume")
 
 
-def report(
-    folder: Annotated[Path, typer.Argument(help="Folder with results, at or below it.")],
-) -> None:
+def report(folder: Annotated[Path, typer.Argument(help="Folder with results, at or below it.")]) -> None:
     """Make one page of all results in a folder next to the paper's figures: report.html and report.md."""
     from dsvnp.paper.report.page import write_report
 

@@ -27,8 +27,7 @@ Group = Annotated[
     str | None, typer.Option(help="Column that says which rows belong together: sensors, patients, machines.")
 ]
 Context = Annotated[
-    Path | None,
-    typer.Option(help="Known rows of the task to predict from, for a model fitted with --group."),
+    Path | None, typer.Option(help="Known rows of the task to predict from, for a model fitted with --group.")
 ]
 DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave rows out in which an input number is missing.")

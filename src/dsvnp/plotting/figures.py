@@ -168,11 +168,7 @@ def add_legend(figure: Figure, columns: int = 4) -> None:
 
 
 def lines_figure(
-    plots: Sequence[Plot],
-    path: Path,
-    diagonal: bool = False,
-    columns: int | None = None,
-    bands: bool = True,
+    plots: Sequence[Plot], path: Path, diagonal: bool = False, columns: int | None = None, bands: bool = True
 ) -> Path:
     """Draw one or more plots of lines next to each other and save them.
 

@@ -24,12 +24,7 @@ class GaussianPredictive(Predictive):
     """
 
     def __init__(
-        self,
-        loc: Tensor,
-        scale: Tensor,
-        log_weights: Tensor | None = None,
-        *,
-        components_per_draw: int = 1,
+        self, loc: Tensor, scale: Tensor, log_weights: Tensor | None = None, *, components_per_draw: int = 1
     ) -> None:
         self.loc = loc
         self.scale = scale.expand_as(loc)

@@ -25,15 +25,10 @@ from dsvnp.task import Task
 
 
 class Likelihoods(NamedTuple):
-    """Exact log-likelihoods of the targets outside the context.
+    """Exact log-likelihoods of the targets outside the context."""
 
-    Attributes:
-        per_point: of each target by itself, [B, T]; NaN where a slot is empty or belongs to the context.
-        per_task: of all targets of a task together, divided by their number, [B].
-    """
-
-    per_point: Tensor
-    per_task: Tensor
+    per_point: Tensor  # of each target by itself, [B, T]; NaN where a slot is empty or belongs to the context
+    per_task: Tensor  # of all targets of a task together, divided by their number, [B]
 
     def task_means(self) -> Tensor:
         """The mean of `per_point` over the targets of each task, [B]."""

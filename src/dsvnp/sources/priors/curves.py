@@ -31,27 +31,18 @@ CLIP_INPUT = 15.0  # far away stays far away: an extrapolation must know how far
 
 @dataclass(frozen=True)
 class CurveSettings:
-    """Settings of synthetic curves.
+    """Settings of synthetic curves."""
 
-    Attributes:
-        batch_size: curves of a batch.
-        num_points: points of a curve, context and targets together.
-        min_context: smallest context.
-        max_context: largest context; seven eighths of the points by default.
-        dimensions: shares of curves with one, two and three inputs.
-        patterns: shares of contexts that are random, leave a gap, leave an end.
-        refresh_every: steps that one pool serves.
-        dtype: floating-point type of the tasks.
-    """
-
-    batch_size: int = 64
-    num_points: int = 256
-    min_context: int = 3
-    max_context: int | None = None
+    batch_size: int = 64  # curves of a batch
+    num_points: int = 256  # points of a curve, context and targets together
+    min_context: int = 3  # smallest context
+    max_context: int | None = None  # largest context; seven eighths of the points by default
+    # shares of curves with one, two and three inputs
     dimensions: tuple[float, float, float] = (0.65, 0.22, 0.13)
+    # shares of contexts that are random, leave a gap, leave an end
     patterns: tuple[float, float, float] = (0.6, 0.2, 0.2)
-    refresh_every: int = 64
-    dtype: torch.dtype = torch.float32
+    refresh_every: int = 64  # steps that one pool serves
+    dtype: torch.dtype = torch.float32  # floating-point type of the tasks
 
     def __post_init__(self) -> None:
         top = self.largest_context

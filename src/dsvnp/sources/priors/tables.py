@@ -34,33 +34,19 @@ CLIP_OUTPUT = 15.0  # standard deviations of the context
 
 @dataclass(frozen=True)
 class TableSettings:
-    """Settings of synthetic tables.
+    """Settings of synthetic tables."""
 
-    Attributes:
-        batch_size: tables of a batch.
-        num_rows: rows of a table, context and targets together.
-        min_context: smallest context.
-        max_context: largest context; seven eighths of the rows by default.
-        min_columns: smallest number of inputs.
-        max_columns: largest number of inputs, and the D of the module's docstring.
-        max_classes: largest number of classes.
-        classes: share of tables with classes; 0 gives regression only.
-        causal: share of tables from structural causal models.
-        refresh_every: steps that one pool serves.
-        dtype: floating-point type of the tasks.
-    """
-
-    batch_size: int = 64
-    num_rows: int = 256
-    min_context: int = 5
-    max_context: int | None = None
-    min_columns: int = 1
-    max_columns: int = 32
-    max_classes: int = 10
-    classes: float = 0.5
-    causal: float = 0.25
-    refresh_every: int = 64
-    dtype: torch.dtype = torch.float32
+    batch_size: int = 64  # tables of a batch
+    num_rows: int = 256  # rows of a table, context and targets together
+    min_context: int = 5  # smallest context
+    max_context: int | None = None  # largest context; seven eighths of the rows by default
+    min_columns: int = 1  # smallest number of inputs
+    max_columns: int = 32  # largest number of inputs, and the D of the module's docstring
+    max_classes: int = 10  # largest number of classes
+    classes: float = 0.5  # share of tables with classes; 0 gives regression only
+    causal: float = 0.25  # share of tables from structural causal models
+    refresh_every: int = 64  # steps that one pool serves
+    dtype: torch.dtype = torch.float32  # floating-point type of the tasks
 
     def __post_init__(self) -> None:
         top = self.largest_context
