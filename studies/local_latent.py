@@ -235,30 +235,15 @@ def main() -> None:
     for name in chosen.recipe.split(","):
         if name not in recipes:
             parser.error(f"unknown recipe {name!r}; known: {', '.join(recipes)}")
+    sizes = chosen.rate, chosen.batch, chosen.width
+    common = dict(zip(("rate", "batch", "width"), sizes, strict=True))
     for name in chosen.recipe.split(","):
         start = time.perf_counter()
-        fleet = train_recipe(
-            chosen.problem,
-            recipes[name],
-            chosen.steps,
-            seeds,
-            chosen.device,
-            chosen.rate,
-            chosen.batch,
-            chosen.width,
-        )
-        trained = time.perf_counter() - start
+        fleet = train_recipe(chosen.problem, recipes[name], chosen.steps, seeds, chosen.device, *sizes)
+        seconds = time.perf_counter() - start
         for row, seed in enumerate(seeds):
-            result: dict[str, Any] = {
-                "problem": chosen.problem,
-                "recipe": name,
-                "steps": chosen.steps,
-                "seed": seed,
-                "rate": chosen.rate,
-                "batch": chosen.batch,
-                "width": chosen.width,
-            }
-            result |= {"seconds": trained, "active": fleet.active[row]}
+            what = {"problem": chosen.problem, "recipe": name, "steps": chosen.steps, "seed": seed, **common}
+            result: dict[str, Any] = what | {"seconds": seconds, "active": fleet.active[row]}
             result |= measure_latents(fleet.replica(row), chosen.problem, chosen.device, chosen.tasks)
             line = json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in result.items()})
             print(line, flush=True)

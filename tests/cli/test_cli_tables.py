@@ -208,7 +208,7 @@ def test_mistakes_with_models_and_outputs(run, tmp_path):
         (["evaluate", model, table, "--plot", tmp_path / "d.png"], "d.png is a folder"),
         (
             ["fit", table, "--target", "flow", "--inputs", "a,a", "--out", tmp_path / "n"],
-            "column 'a' is named twice in 'a,a'",
+            "column 'a' is listed twice in 'a,a'",
         ),
         (["predict", tmp_path / "none", table, "--out", tmp_path / "o.csv"], "holds no estimator"),
         (["predict", model, tmp_path / "none.csv", "--out", tmp_path / "o.csv"], "none.csv is not there"),

@@ -31,7 +31,7 @@ def column_names(text: str, rows: Columns, path: Path) -> list[str]:
                     " It has a single column; columns are separated by a comma, semicolon, tab or bar."
                 )
         if names.count(name) > 1:
-            problems.append(f"column {name!r} is named twice in {text!r}; once is enough")
+            problems.append(f"column {name!r} is listed twice in {text!r}; leave one of them out")
     refuse(problems)
     return names
 

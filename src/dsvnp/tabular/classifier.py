@@ -170,7 +170,7 @@ class NPClassifier(ClassifierMixin, BaseNP):
         return ClassDistribution(self.classes_, **settings, strangeness=self._strangeness(rows[0]), keep=keep)
 
     def _strangeness(self, known: Tensor) -> Callable[[Predictive, Tensor], Tensor]:
-        """What scores rows beside the rows of a context."""
+        """What scores rows that are not in a context."""
         far = self._remoteness(known)
         return lambda predictive, x: predictive.entropy()[0] + far(x)
 

@@ -161,7 +161,7 @@ class NPRegressor(RegressorMixin, BaseNP):
         return NumberDistribution(**settings, strangeness=self._strangeness(rows[0]), keep=keep)
 
     def _strangeness(self, known: Tensor) -> Callable[[Predictive, Tensor], Tensor]:
-        """What scores rows beside the rows of a context."""
+        """What scores rows that are not in a context."""
         unit = self.ensemble_.prior[1].clamp(min=1e-30)
         far = self._remoteness(known) if isinstance(self.ensemble_, Panel) else None
 

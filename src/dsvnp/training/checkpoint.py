@@ -102,7 +102,7 @@ def load(path: Path, run: Mapping[str, Any] | None = None) -> Checkpoint:
         return _load(path, run)
     except CheckpointError as error:
         good = [other for other in list_checkpoints(path.parent) if other != path and _is_good(other, run)]
-        hint = f"the last good one is {good[-1]}" if good else "there is no other good one beside it"
+        hint = f"the last good one is {good[-1]}" if good else "there is no other good one in its folder"
         raise CheckpointError(f"{path}: {error}; {hint}") from None
 
 

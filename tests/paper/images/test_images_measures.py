@@ -130,7 +130,7 @@ def test_an_image_is_judged_by_itself_under_batch_norm(name, monkeypatch):
     torch.manual_seed(0)
     arch = replace(ARCH, embed_x="vgg", vgg=(4, "M", 4))
     model, x = make_model(name, arch), torch.rand(9, 196, generator=seeded())
-    model.train()  # the statistics of training are used all the same, whatever else is judged beside it
+    model.train()  # the statistics of training are used all the same, whatever else is judged with it
     whole = judge_images(model, context(), x, 4)
     monkeypatch.setattr(images_measures, "chunk_size", lambda *rest: 2)
     torch.testing.assert_close(

@@ -1,4 +1,4 @@
-"""The toy experiment: σ measured where it says, a GP beside the models, and the figure."""
+"""The toy experiment: σ measured where it says, a GP next to the models, and the figure."""
 
 import io
 import json

@@ -198,13 +198,8 @@ class CartPoleExperiment(WithWeights):
             return torch.stack([nll(predict_carts(net, task, recipe.draws), task) for net in nets])
 
         make = partial(make_model, label.model, arch)
-
-        def trained() -> list[NeuralProcess]:
-            source = CartPoleTasks(train, self.num_points, 1, self.max_context)
-            fleet = self.train_replicas(label, make, source, seeds, settings, place, validation)
-            return [fleet.replica(row, best=label.model == "attnnp") for row in range(len(seeds))]
-
-        return self.nets_of(label, seeds, place, make, trained)
+        source = CartPoleTasks(train, self.num_points, 1, self.max_context)
+        return self.nets_of(label, make, source, seeds, settings, place, validation)
 
     def measurable(self, label: Label, seeds: Sequence[int], place: Workplace) -> list[int]:
         """The reference that learns nothing has no weights and needs none."""

@@ -177,12 +177,7 @@ class CurvesExperiment(WithWeights):
         """Train replicas of a model on curves, or take kept ones."""
         arch, settings = change.apply(recipe.architecture(), self.settings(recipe))
         make = partial(make_model, label.model, arch)
-
-        def train() -> list[NeuralProcess]:
-            fleet = self.train_replicas(label, make, self.source(recipe), seeds, settings, place)
-            return [fleet.replica(row) for row in range(len(seeds))]
-
-        return self.nets_of(label, seeds, place, make, train)
+        return self.nets_of(label, make, self.source(recipe), seeds, settings, place)
 
     def unseen(self, device: torch.device) -> UnseenCurves:
         """What every model is measured on."""
