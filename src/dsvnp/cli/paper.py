@@ -64,7 +64,7 @@ def reproduce(
     from dsvnp.devices import one_thread, pick_device
     from dsvnp.models import MODELS
     from dsvnp.paper.experiment import Workplace
-    from dsvnp.paper.spread import joined
+    from dsvnp.paper.spread import joined_cluster
     from dsvnp.training import Cluster
     from dsvnp.training.hooks import tensorboard
 
@@ -81,7 +81,7 @@ def reproduce(
         )
     # Networks this small gain nothing by a second thread, which stalls them on a busy machine.
     threads = one_thread() if place.device.type == "cpu" else nullcontext()
-    with Cluster.joined(), threads, tensorboard(log_dir), joined(dask, workers, device) as spread:
+    with Cluster.joined(), threads, tensorboard(log_dir), joined_cluster(dask, workers, device) as spread:
         place = replace(place, spread=spread)
         if experiment == ALL:
             _reproduce_all(preset, place, resume, models=names, num_seeds=seeds)

@@ -36,7 +36,7 @@ class Recipe:
         objective = Objective(
             self.beta_local,
             self.beta_global,
-            **annealing(self.anneal, num_steps),
+            **annealed_over(self.anneal, num_steps),
             anneal_local=self.anneal_local,
             num_global=self.train_global,
             num_local=self.train_local,
@@ -58,7 +58,7 @@ def steps_of(share: float, num_steps: int) -> int:
     return math.ceil(share * num_steps - 1e-9)
 
 
-def annealing(share: float, num_steps: int) -> dict[str, Any]:
+def annealed_over(share: float, num_steps: int) -> dict[str, Any]:
     """Settings of an objective whose weights rise from 0 over a share of the steps."""
     return {"anneal": "linear", "anneal_steps": steps_of(share, num_steps)} if share else {}
 
@@ -73,7 +73,7 @@ class Change:
 
     def apply(self, arch: Architecture, settings: Settings) -> tuple[Architecture, Settings]:
         """The architecture and the settings with the change."""
-        changes = self.objective | annealing(self.anneal, settings.num_steps)
+        changes = self.objective | annealed_over(self.anneal, settings.num_steps)
         return replace(arch, **self.arch), replace(settings, objective=replace(settings.objective, **changes))
 
 

@@ -17,9 +17,9 @@ from dsvnp.paper.multioutput.measures import (
     SIGMA_FLOOR,
     batches,
     collect,
-    gaussian,
     measure_net,
     measure_parts,
+    one_gaussian,
     predict_rows,
     residual_scale,
     row_nlls,
@@ -45,7 +45,7 @@ def net(name: str, likelihood: str = "squared-error") -> NeuralProcess:
 def test_errors_nll_and_coverage_of_known_gaussians(split):
     y = split.test.y
     offset, sigma = torch.tensor([0.5, -1.0]), torch.tensor([0.4, 2.0])
-    measured = measure_parts([("test", split.task(split.test), gaussian(y + offset, sigma))], split)
+    measured = measure_parts([("test", split.task(split.test), one_gaussian(y + offset, sigma))], split)
     std, span = split.std.double().numpy(), split.span.double().numpy()
     squares = offset.double().numpy() ** 2
     scores = measured.scores
@@ -73,7 +73,7 @@ def graded() -> Split:
 def test_few_values_have_probabilities_of_intervals_in_place_of_densities(graded):
     mean, std = (0.3 - graded.test.y).abs(), graded.std
     y = graded.test.y.double().numpy()
-    scores = measure_parts([("test", graded.task(graded.test), gaussian(mean, std))], graded).scores
+    scores = measure_parts([("test", graded.task(graded.test), one_gaussian(mean, std))], graded).scores
     assert not {"nll", "nll-each"} & {name for name, _, _ in scores}
     grades = np.sort(np.unique(y[:, 0])), np.sort(np.unique(y[:, 1]))
     total = []
@@ -89,13 +89,13 @@ def test_few_values_have_probabilities_of_intervals_in_place_of_densities(graded
 
 def test_likelihoods_of_intervals_double_their_draws(graded):
     how = Likelihoods("suffice", tolerance=1e-9, max_draws=64)
-    measured = measure_net(net("np", "gaussian"), graded, (4, 1), 10, how)
+    measured = measure_net(net("np", "one_gaussian"), graded, (4, 1), 10, how)
     name = ("nll-interval", "test", "nats/point")
     assert measured.drawn[name] == ("prior", 64, False)
-    predictive = predict_rows(net("np", "gaussian"), graded.task(graded.test), (64, 1))
+    predictive = predict_rows(net("np", "one_gaussian"), graded.task(graded.test), (64, 1))
     by_hand = row_nlls(predictive, graded.task(graded.test), graded.edges)["nll-interval"].mean()
     assert measured.scores[name] == pytest.approx(float(by_hand), rel=1e-5)
-    assert measure_net(net("cnp", "gaussian"), graded, (4, 1), 10, how).drawn[name].method == "exact"
+    assert measure_net(net("cnp", "one_gaussian"), graded, (4, 1), 10, how).drawn[name].method == "exact"
 
 
 def test_sigma_is_the_rms_of_held_out_residuals_and_adds_to_the_spread_of_the_draws(split):
@@ -114,13 +114,13 @@ def test_sigma_is_the_rms_of_held_out_residuals_and_adds_to_the_spread_of_the_dr
 
 
 def test_a_learned_sigma_is_left_alone_and_has_no_squared_error_to_read_off(split):
-    scores = measure_net(net("dsvnp", "gaussian"), split, (4, 1), 10).scores
+    scores = measure_net(net("dsvnp", "one_gaussian"), split, (4, 1), 10).scores
     assert ("mse", "test", "standard") in scores
     assert not any("posterior" in part for _, part, _ in scores)
 
 
 def test_likelihoods_from_draws_that_suffice(split):
-    model, how = net("np", "gaussian"), Likelihoods("suffice", max_draws=64)
+    model, how = net("np", "one_gaussian"), Likelihoods("suffice", max_draws=64)
     measured, fixed = (measure_net(model, split, (4, 1), 10, each) for each in (how, FIXED))
     nll, mse = ("nll", "test", "nats/point"), ("mse", "test", "standard")
     found = log_likelihood(model, split.task(split.test), max_draws=64)
@@ -193,7 +193,9 @@ def test_batches_hold_rows_in_order_with_their_first_as_context(split):
 
 def test_values_stay_in_the_order_of_the_splits(split):
     measured = [
-        measure_parts([("test", split.task(split.test), gaussian(split.test.y + shift, split.std))], split)
+        measure_parts(
+            [("test", split.task(split.test), one_gaussian(split.test.y + shift, split.std))], split
+        )
         for shift in (3.0, 1.0, 2.0)
     ]
     rows, extras = collect("made", measured)

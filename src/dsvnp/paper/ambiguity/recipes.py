@@ -51,8 +51,8 @@ class AmbiguityRecipe(Recipe):
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Sizes that all models share; the transformers have the field's."""
+class NetworkSizes:
+    """NetworkSizes that all models share; the transformers have the field's."""
 
     width: int = 256  # of every layer, and of representations and z_G
     encoder: int = 2  # hidden layers of the encoder

@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from dsvnp.paper.multioutput.folds import Rows, Split
-from dsvnp.paper.multioutput.measures import SplitScores, gaussian, measure_parts
+from dsvnp.paper.multioutput.measures import SplitScores, measure_parts, one_gaussian
 
 BOUNDS = {"length": (-3.0, 7.0), "signal": (-4.0, 4.0), "noise": (-7.0, 1.5)}  # of logarithms
 REFUSED = 1e10  # the objective where K is singular in float64
@@ -67,7 +67,7 @@ def _measure(settings: ExactGP, split: Split) -> SplitScores:
     made = []
     for number, (part, rows) in enumerate(parts.items()):
         mean, scale = (torch.stack([each[number][i] for each in found], 1).to(rows.x) for i in (0, 1))
-        made.append((part, split.task(rows), gaussian(mean, scale)))
+        made.append((part, split.task(rows), one_gaussian(mean, scale)))
     return measure_parts(made, split)
 
 

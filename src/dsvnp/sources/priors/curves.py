@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, take_batch
-from dsvnp.sources.priors.noise import add_outliers, draw_noise
+from dsvnp.sources.priors.noise import add_outliers, draw_error
 from dsvnp.sources.priors.randomness import Random, unit
 from dsvnp.sources.priors.scaling import context_sizes, output_scale, standardise
 from dsvnp.sources.priors.shapes import SHAPES
@@ -87,7 +87,9 @@ class CurvePrior(TaskSource):
         random = Random(generator, device)
         count = settings.batch_size * settings.refresh_every
         size = max(1, CHUNK_ENTRIES // (settings.num_points * FEATURES))
-        chunks = [draw_curves(random, settings, min(size, count - done)) for done in range(0, count, size)]
+        chunks = [
+            draw_prior_curves(random, settings, min(size, count - done)) for done in range(0, count, size)
+        ]
         return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
@@ -111,7 +113,7 @@ class CurvePrior(TaskSource):
 Functions = Callable[[Random, Tensor, Tensor], Tensor]
 
 
-def draw_curves(
+def draw_prior_curves(
     random: Random, settings: CurveSettings, count: int, functions: Functions | None = None
 ) -> Tensors:
     """Draw curves: x [n, T, 3], y [n, T], used [n, 3], largest [n]; the first points may be context.
@@ -130,7 +132,7 @@ def draw_curves(
     along = direction(random, x, used)
     size = torch.where(random.chance(0.15, count, 1), 2e-3, random.log_uniform(5e-3, 1.0, count, 1))
     slow = unit(torch.sin(random.uniform(count, 1, high=4.0) * along + random.uniform(count, 1, high=6.3)))
-    y = unit(add_outliers(random, f + size * draw_noise(random, slow)), bound=100.0)
+    y = unit(add_outliers(random, f + size * draw_error(random, slow)), bound=100.0)
     order, largest = draw_order(random, settings, direction(random, x, used))
     x, y = x.gather(1, order.unsqueeze(-1).expand_as(x)), y.gather(1, order)
     return {"x": x.to(settings.dtype), "y": y.to(settings.dtype), "used": used, "largest": largest}

@@ -21,7 +21,7 @@ from torch import Tensor
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, take_batch
 from dsvnp.sources.priors.causal import draw_causal
-from dsvnp.sources.priors.functions import draw_functions
+from dsvnp.sources.priors.functions import draw_table_functions
 from dsvnp.sources.priors.inputs import draw_hidden, observe
 from dsvnp.sources.priors.randomness import Random
 from dsvnp.sources.priors.scaling import context_sizes, output_scale, seen_classes, standardise
@@ -146,7 +146,7 @@ def draw_tables(random: Random, settings: TableSettings, count: int) -> Tensors:
         hidden[graphs], f[graphs] = draw_causal(random, len(graphs), rows, columns, outputs)
     x, z = observe(random, hidden, used)
     if len(others):
-        f[others] = draw_functions(random, z[others], used[others], outputs)
+        f[others] = draw_table_functions(random, z[others], used[others], outputs)
     labelled, numbered = random.allot(count, (settings.classes, 1 - settings.classes))
     y = f.new_empty(count, rows)
     if len(labelled):
