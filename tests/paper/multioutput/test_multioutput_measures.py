@@ -89,13 +89,13 @@ def test_few_values_have_probabilities_of_intervals_in_place_of_densities(graded
 
 def test_likelihoods_of_intervals_double_their_draws(graded):
     how = Likelihoods("suffice", tolerance=1e-9, max_draws=64)
-    measured = measure_net(net("np", "one_gaussian"), graded, (4, 1), 10, how)
+    measured = measure_net(net("np", "gaussian"), graded, (4, 1), 10, how)
     name = ("nll-interval", "test", "nats/point")
     assert measured.drawn[name] == ("prior", 64, False)
-    predictive = predict_rows(net("np", "one_gaussian"), graded.task(graded.test), (64, 1))
+    predictive = predict_rows(net("np", "gaussian"), graded.task(graded.test), (64, 1))
     by_hand = row_nlls(predictive, graded.task(graded.test), graded.edges)["nll-interval"].mean()
     assert measured.scores[name] == pytest.approx(float(by_hand), rel=1e-5)
-    assert measure_net(net("cnp", "one_gaussian"), graded, (4, 1), 10, how).drawn[name].method == "exact"
+    assert measure_net(net("cnp", "gaussian"), graded, (4, 1), 10, how).drawn[name].method == "exact"
 
 
 def test_sigma_is_the_rms_of_held_out_residuals_and_adds_to_the_spread_of_the_draws(split):
@@ -114,13 +114,13 @@ def test_sigma_is_the_rms_of_held_out_residuals_and_adds_to_the_spread_of_the_dr
 
 
 def test_a_learned_sigma_is_left_alone_and_has_no_squared_error_to_read_off(split):
-    scores = measure_net(net("dsvnp", "one_gaussian"), split, (4, 1), 10).scores
+    scores = measure_net(net("dsvnp", "gaussian"), split, (4, 1), 10).scores
     assert ("mse", "test", "standard") in scores
     assert not any("posterior" in part for _, part, _ in scores)
 
 
 def test_likelihoods_from_draws_that_suffice(split):
-    model, how = net("np", "one_gaussian"), Likelihoods("suffice", max_draws=64)
+    model, how = net("np", "gaussian"), Likelihoods("suffice", max_draws=64)
     measured, fixed = (measure_net(model, split, (4, 1), 10, each) for each in (how, FIXED))
     nll, mse = ("nll", "test", "nats/point"), ("mse", "test", "standard")
     found = log_likelihood(model, split.task(split.test), max_draws=64)

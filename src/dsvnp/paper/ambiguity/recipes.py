@@ -52,7 +52,7 @@ class AmbiguityRecipe(Recipe):
 
 @dataclass(frozen=True)
 class NetworkSizes:
-    """NetworkSizes that all models share; the transformers have the field's."""
+    """Sizes that all models share; the transformers have the field's."""
 
     width: int = 256  # of every layer, and of representations and z_G
     encoder: int = 2  # hidden layers of the encoder
