@@ -11,13 +11,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dsvnp.locks import folder_lock
 from dsvnp.naming import lookup
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper.experiment import Experiment, UnitResult
 from dsvnp.paper.records import UNITS, read_record
-from dsvnp.paper.runner import load_units, write_results
+from dsvnp.paper.runner import check_settings, load_units, write_results
 from dsvnp.paper.settings import joined
 
 
@@ -25,7 +26,10 @@ def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]
     """Write what the runs hold together into `out`, and return the figures' paths; other settings are refused."""
     experiment = joint_experiment(runs)
     units: dict[tuple[str, int], UnitResult] = {}
-    loaded = [load_units(experiment, run, resume=True) for run in runs]
+    for run in runs:
+        check_settings(experiment, run, read_record(run / "units.json", UNITS)["config"])
+    # Each run has its own of the settings that units record themselves.
+    loaded = [load_units(joint_experiment([run, *runs]), run, resume=True) for run in runs]
     if replace:
         again = {unit.label for later in loaded[1:] for unit in later}
         loaded[0] = [unit for unit in loaded[0] if unit.label not in again]
@@ -38,6 +42,7 @@ def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]
                         f"{run} has another {unit.label} with seed {seed}; leave one of them out"
                     )
     found = list({id(unit): unit for unit in units.values()}.values())
+    _check_recipes(found)
     # The settings of an old run may lack a model.
     labels = [str(label) for label in (*experiment.labels(), *(unit.label for unit in found))]
     found.sort(key=lambda unit: (labels.index(str(unit.label)), unit.seeds))
@@ -50,6 +55,15 @@ def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]
                 f"the figures cannot be drawn ({type(error).__name__}: {error}): the units.json of a run lacks what "
                 "they are made of; run that experiment again"
             ) from error
+
+
+def _check_recipes(units: Sequence[UnitResult]) -> None:
+    """Refuse seeds of one row that were trained in several ways."""
+    recipes: dict[str, Any] = {}
+    for unit in units:
+        recipe = unit.extras.get("recipe") if isinstance(unit.extras, dict) else None
+        if recipes.setdefault(str(unit.label), recipe) != recipe:
+            raise ValueError(f"the runs trained {unit.label} with several recipes; leave one of them out")
 
 
 def joint_experiment(runs: Sequence[Path]) -> Experiment:
