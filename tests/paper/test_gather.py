@@ -95,7 +95,7 @@ def test_a_shared_unit_must_agree(runs, tmp_path):
     gp = next(unit for unit in record["units"] if unit["model"] == "gp")
     gp["measurements"][0]["values"][1] += 1
     (other / "units.json").write_text(json.dumps(record))
-    with pytest.raises(ValueError, match="has another gp with seed 0"):
+    with pytest.raises(ValueError, match="has another gp with seed 1"):
         gather(tmp_path / "new", [runs["cnp"], other])
     gather(tmp_path / "new", [runs["cnp"], other], replace=True)
     row = next(row for row in results(tmp_path / "new")["rows"] if row["model"] == "gp")
@@ -125,6 +125,18 @@ def test_rows_may_have_recipes_of_their_own_but_not_the_seeds_of_one_row(tmp_pat
         gather(tmp_path / "seeds", [first, again])
     gather(tmp_path / "new", [first, again], replace=True)
     assert results(tmp_path / "new")["rows"][0]["model"] == "dsvnp"
+
+
+def test_a_reference_of_fewer_seeds_is_counted_once_in_either_order(runs, tmp_path):
+    few = toy_run(tmp_path / "few", ("np",), num_seeds=1)
+    for number, folders in enumerate(([runs["cnp"], few], [few, runs["cnp"]])):
+        gather(tmp_path / str(number), folders)
+        rows = {
+            (row["model"], row["metric"], row["split"]): row
+            for row in results(tmp_path / str(number))["rows"]
+        }
+        for row in results(runs["cnp"])["rows"]:
+            assert rows[row["model"], row["metric"], row["split"]]["seeds"] == row["seeds"]
 
 
 @pytest.mark.parametrize("label", ["../../planted", "dsvnp@../../planted"])
