@@ -49,7 +49,7 @@ def weights(tmp_path_factory):
 
 @pytest.fixture
 def curve(weights):
-    return CurveRegressor(weights=weights)
+    return CurveRegressor(weights=weights, process=False)
 
 
 # --- the numbers ---
@@ -104,6 +104,41 @@ def test_an_untrained_curve_needs_no_y_beyond_the_fit(curve):
     np.testing.assert_allclose(curve.predict(ASKED[3:5]), before[3:5], rtol=1e-5)  # asked together or apart
     order = RNG.permutation(40)
     np.testing.assert_allclose(curve.fit(X[order], Y[order]).predict(ASKED), before, rtol=1e-4, atol=1e-5)
+
+
+def test_a_process_is_mixed_with_the_network(curve):
+    both = clone(curve).set_params(process=True).fit(X, Y)
+    alone = clone(curve).set_params(season=both.view_.period).fit(X, Y)
+    assert alone.process_ is None
+    assert 0 < both.share_ < 1
+    other = both.process_.predict(X, Y, ASKED)[0]
+    expected = (1 - both.share_) * alone.predict(ASKED) + both.share_ * other
+    np.testing.assert_allclose(both.predict(ASKED), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_functions_are_of_the_network_or_of_the_process(curve):
+    both = clone(curve).set_params(process=True).fit(X, Y)
+    drawn = both.sample_functions(ASKED, 6, random_state=5)
+    np.testing.assert_array_equal(drawn, both.sample_functions(ASKED, 6, random_state=5))
+    both.share_ = 1.0
+    functions = both.sample_functions(ASKED, 4000)
+    np.testing.assert_allclose(functions.mean(1), both.process_.predict(X, Y, ASKED)[0], atol=0.1)
+    both.share_ = 0.0
+    alone = clone(curve).set_params(season=both.view_.period).fit(X, Y)
+    np.testing.assert_array_equal(both.sample_functions(ASKED, 2), alone.sample_functions(ASKED, 2))
+
+
+def test_a_season_is_continued_with_the_package_weights():
+    t = np.arange(0, 12, 0.1)
+    truth = 0.3 * t + np.sin(2 * np.pi * t)
+    y = truth + 0.1 * RNG.normal(size=len(t))
+    found = CurveRegressor().fit(t[t < 10], y[t < 10])
+    assert found.view_.period == pytest.approx(1.0, rel=0.01)
+    mean, std = found.predict(t[t >= 10], return_std=True)
+    assert np.sqrt(np.mean(np.square(mean - truth[t >= 10]))) < 0.15
+    assert 0.08 < std.mean() < 0.3
+    noise = found.predict(t[20:80:3] + 0.05, return_std=True)[1]
+    assert 0.08 < noise.mean() < 0.2
 
 
 # --- what may be passed ---

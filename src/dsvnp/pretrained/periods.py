@@ -1,9 +1,9 @@
 """The period of a series: the highest peak of its periodogram, if noise would seldom make one as high.
 
-A slow trend is subtracted first: a parabola and cosines that are slower than any season. Points need not be evenly
-spaced. Frequencies end at twice as many cycles as there are points, or where two cycles lie between the two nearest
-points: a regular series with many missing points still shows its season. Where waves with two or three times the
-period explain clearly more, the peak was a harmonic.
+A slow trend is subtracted first: a parabola and two cosines, slower than any season. Points need not be evenly spaced.
+Frequencies end at twice as many cycles as there are points, or where half a cycle lies between the two nearest points:
+a regular series with many missing points still shows its season. Where waves with two or three times the period explain
+clearly more, the peak was a harmonic.
 """
 
 import math
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 LEAST_POINTS, LEAST_CYCLES = 12, 4  # for a season
-SLOW = 7  # cosines of the trend, the fastest with less than four cycles
+SLOW = 2  # cosines of the trend, the faster with one cycle
 CHANCE = 0.1  # of a peak as high in white noise
 CELLS, PADDING = 16, 4  # of the periodogram: cells of time per point, and how finely frequencies lie
 MULTIPLES, MOST_WAVES = (1, 2, 3), 4
@@ -82,12 +82,12 @@ def _explained(place: Tensor, rest: Tensor, cycles: Tensor) -> Tensor:
 
 def _multiple(place: Tensor, rest: Tensor, cycles: float) -> int:
     """How many of the peak's periods are one period of the season."""
-    num, found = len(place), []
+    num, total, found = len(place), rest.square().sum(), []
     for multiple in (m for m in MULTIPLES if m == 1 or cycles / m >= LEAST_CYCLES):
         for waves in range(1, max(1, min(MOST_WAVES * multiple, num // 8)) + 1):
             orders = torch.arange(1, waves + 1, dtype=place.dtype)
             angle = 2 * math.pi * cycles / multiple * place[:, None] * orders
-            left = _rest(torch.cat([angle.cos(), angle.sin()], dim=1), rest).square().mean().clamp(min=1e-300)
-            criterion = num * float(left.log()) + 2 * waves * math.log(num)
+            left = _rest(torch.cat([angle.cos(), angle.sin()], dim=1), rest).square().sum()
+            criterion = num * math.log(max(float(left / total), 1e-9)) + 2 * waves * math.log(num)
             found.append((criterion + MARGIN * (multiple > 1), multiple))
     return min(found)[1]

@@ -22,7 +22,7 @@ from dsvnp.pretrained.process import Floats, SeriesProcess
 from dsvnp.pretrained.seasons import CurveView, possible_views
 
 MARGIN = 3.0  # nats by which held-out points must prefer a season
-MOST_CHECKED = 128  # points of the check on held-out ones
+MOST_CHECKED = 96  # points of the check on held-out ones
 HELD = 1 / 6  # of these points, and as many of the periods as a whole
 PERIODS = 8  # as many parts of a series without a season count as periods here
 BELIEF = 5.0  # held-out points that either distribution is given in advance
