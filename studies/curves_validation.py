@@ -19,7 +19,7 @@ knows which kernel it is. The file gets a line per cell. Run again, it does what
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from torch import Tensor
 from dsvnp.models import NeuralProcess
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.pretrained import load_pretrained
-from dsvnp.pretrained.curves import predict_curve
+from dsvnp.pretrained.curves import predict_views
 from dsvnp.pretrained.seasons import CurveView
 from dsvnp.pretrained.series import fit_curve, mixed, predict_process
 from dsvnp.sources.gp import GPPrior, gp_tasks
@@ -193,11 +193,11 @@ def predicted(model: NeuralProcess, x: Floats, y: Floats, x_target: Floats) -> G
     """What `CurveRegressor` predicts with this network at inputs [T, 1]."""
     known, outputs, asked = (torch.from_numpy(part) for part in (x, y, x_target))
 
-    def ask(view: CurveView, x: Tensor, y: Tensor, x_target: Tensor) -> GaussianPredictive:
-        return predict_curve(model, x, y, x_target, MAX_CONTEXT, view)
+    def ask(views: Sequence[CurveView], x: Tensor, y: Tensor, x_target: Tensor) -> list[GaussianPredictive]:
+        return predict_views(model, x, y, x_target, MAX_CONTEXT, views)
 
     fit = fit_curve(known, outputs, "auto", True, ask)
-    found = ask(fit.view, known, outputs, asked)
+    (found,) = ask([fit.view], known, outputs, asked)
     if fit.process is None:
         return found
     return mixed(found, *predict_process(fit.process, known, outputs, asked, MAX_CONTEXT), fit.share)

@@ -34,9 +34,9 @@ def test_held_out_points_choose_the_view(process):
     asked = []
 
     def ask(liked):
-        def predict(view, known, outputs, held):
+        def predict(views, known, outputs, held):
             asked.append((len(known), len(held)))
-            return wide(held, 1.0 if kind(view) == liked else 50.0)
+            return [wide(held, 1.0 if kind(view) == liked else 50.0) for view in views]
 
         return predict
 
@@ -75,7 +75,9 @@ def test_few_points_have_the_network_alone():
 def test_the_share_of_the_process_grows_with_the_networks_errors():
     x, y = points()
     shares = [
-        fit_curve(x[:, None], y, "auto", True, lambda view, x, y, held, s=scale: wide(held, s)).share
+        fit_curve(
+            x[:, None], y, "auto", True, lambda views, x, y, held, s=scale: [wide(held, s)] * len(views)
+        ).share
         for scale in (1.0, 50.0)
     ]
     assert 0.5 < shares[0] < shares[1] < 0.95
@@ -110,7 +112,7 @@ def test_a_mixture_has_the_density_of_both():
 
 def test_a_long_series_is_predicted_from_the_points_around_each_box():
     x, y = points(400)
-    found = fit_curve(x[:, None], y, None, True, lambda view, x, y, held: wide(held, 1.0)).process
+    found = fit_curve(x[:, None], y, None, True, lambda views, x, y, held: [wide(held, 1.0)]).process
     asked = torch.linspace(2001, 2019, 30, dtype=DOUBLE)[:, None]
     whole = predict_process(found, x[:, None], y, asked, 1000)
     parts = predict_process(found, x[:, None], y, asked, 120)

@@ -16,7 +16,8 @@ from dsvnp import CurveRegressor, Task
 from dsvnp.models import Transformer, make_model
 from dsvnp.models.architecture import Architecture
 from dsvnp.pretrained import Card, load_pretrained, save_pretrained
-from dsvnp.pretrained.curves import boxes
+from dsvnp.pretrained.curves import boxes, predict_curve, predict_views
+from dsvnp.pretrained.seasons import CurveView
 
 ARCH = Architecture(
     6,
@@ -235,6 +236,17 @@ def test_pieces_of_a_long_curve_are_put_in_the_order_asked(curve):
         rows, near = (part.numpy() for part in places)
         single = clone(curve).fit(x[near], y[near]).predict(asked[rows])
         np.testing.assert_allclose(together[rows], single, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("max_context", [100, 20])
+def test_several_views_at_once_are_each_by_itself(curve, max_context):
+    x, y, asked = torch.from_numpy(X)[:, None], torch.from_numpy(Y), torch.from_numpy(ASKED)[:, None]
+    views = [CurveView(), CurveView(1.3, True, 2.0), CurveView(0.7, False, 5.0, (1.0, 2.0, 0.5, -0.5))]
+    found = predict_views(curve._model(), x, y, asked, max_context, views)
+    for each, view in zip(found, views, strict=True):
+        expected = predict_curve(curve._model(), x, y, asked, max_context, view)
+        torch.testing.assert_close(each.mean, expected.mean, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(each.stddev, expected.stddev, rtol=1e-4, atol=1e-6)
 
 
 # --- functions and pictures ---

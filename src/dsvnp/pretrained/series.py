@@ -8,7 +8,7 @@ the two distributions in a mixture, by expectation maximisation with a few point
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,9 @@ HELD = 1 / 6  # of these points, and as many of the periods as a whole
 PERIODS = 8  # as many parts of a series without a season count as periods here
 BELIEF = 5.0  # held-out points that either distribution is given in advance
 
-Ask = Callable[[CurveView, Tensor, Tensor, Tensor], GaussianPredictive]  # view, x, y, x_target
+Ask = Callable[
+    [Sequence[CurveView], Tensor, Tensor, Tensor], list[GaussianPredictive]
+]  # views, x, y, x_target
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def fit_curve(x: Tensor, y: Tensor, season: float | str | None, process: bool, a
         y: outputs.
         season: a period, "auto" to look for one, None for none.
         process: whether a Gaussian process may join.
-        ask: predicts with a view, for the check on held-out points.
+        ask: predicts with each of some views, for the check on held-out points.
     """
     if x.shape[1] > 1:
         return CurveFit(CurveView())
@@ -68,12 +70,8 @@ def fit_curve(x: Tensor, y: Tensor, season: float | str | None, process: bool, a
         return CurveFit(views[0])
     known, held = held_out(flat, period)
     truth = y[held][None, :, None]
-    scores = torch.stack(
-        [
-            ask(view, x[known], y[known], x[held]).log_prob(truth)[0]
-            for view in possible_views(flat[known], y[known], period)
-        ]
-    )  # [views, held]
+    asked = ask(possible_views(flat[known], y[known], period), x[known], y[known], x[held])
+    scores = torch.stack([found.log_prob(truth)[0] for found in asked])  # [views, held]
     sums = scores.sum(1)
     if len(views) > 1:
         sums[0] += MARGIN if season == "auto" else -math.inf

@@ -16,7 +16,7 @@ from torch import Tensor
 from dsvnp.devices import pick_device
 from dsvnp.models.base import NeuralProcess
 from dsvnp.predictive import GaussianPredictive
-from dsvnp.pretrained.curves import outside, predict_curve, scaled_task
+from dsvnp.pretrained.curves import outside, predict_views, scaled_task
 from dsvnp.pretrained.loading import SHIPPED, load_pretrained
 from dsvnp.pretrained.seasons import CurveView
 from dsvnp.pretrained.series import fit_curve, mixed, predict_process
@@ -102,7 +102,7 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         It has means, variances, quantiles, log-densities, CRPS and samples; see `dsvnp.predictive`.
         """
         targets = self._targets(X)
-        found = self._ask(self.view_, *self._points(), targets)
+        (found,) = self._ask([self.view_], *self._points(), targets)
         if self.process_ is None:
             return found
         other = predict_process(self.process_, *self._points(), targets, self.max_context)
@@ -215,8 +215,10 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
     def _model(self) -> NeuralProcess:
         return _network(str(SHIPPED if self.weights is None else self.weights), self.device_)
 
-    def _ask(self, view: CurveView, x: Tensor, y: Tensor, targets: Tensor) -> GaussianPredictive:
-        return predict_curve(self._model(), x, y, targets, self.max_context, view)
+    def _ask(
+        self, views: Sequence[CurveView], x: Tensor, y: Tensor, targets: Tensor
+    ) -> list[GaussianPredictive]:
+        return predict_views(self._model(), x, y, targets, self.max_context, views)
 
     def _functions(
         self,
