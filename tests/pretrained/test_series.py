@@ -88,7 +88,7 @@ def test_weights_are_those_of_expectation_maximisation():
     second[::2] = -math.log(5)
     share = weigh(first, second)
     grid = torch.linspace(0.01, 0.99, 981, dtype=DOUBLE)[:, None]
-    value = ((1 - grid) * first.exp() + grid * second.exp()).log().sum(1) + 5 * (grid * (1 - grid)).log()[
+    value = ((1 - grid) * first.exp() + grid * second.exp()).log().sum(1) + 3 * (grid * (1 - grid)).log()[
         :, 0
     ]
     assert share == pytest.approx(float(grid[value.argmax()]), abs=2e-3)

@@ -25,7 +25,7 @@ MARGIN = 3.0  # nats by which held-out points must prefer a season
 MOST_CHECKED = 96  # points of the check on held-out ones
 HELD = 1 / 6  # of these points, and as many of the periods as a whole
 PERIODS = 8  # as many parts of a series without a season count as periods here
-BELIEF = 5.0  # held-out points that either distribution is given in advance
+BELIEF = 3.0  # held-out points that either distribution is given in advance
 
 Ask = Callable[
     [Sequence[CurveView], Tensor, Tensor, Tensor], list[GaussianPredictive]
