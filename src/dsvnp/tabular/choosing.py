@@ -18,7 +18,7 @@ from torch import Tensor
 from dsvnp.predictive import Predictive
 from dsvnp.tabular.asking import MOST_CLASSES
 from dsvnp.tabular.consulting import (
-    LINEAR_VIEWS,
+    GAUSSIAN,
     NEAR_ROWS,
     Member,
     PanelProblem,
@@ -113,7 +113,7 @@ def choose_panel(
         weights: of the rows.
     """
     budget, width, views = BUDGETS[effort], problem.layout.width + 1, problem.views()
-    costly = [view not in LINEAR_VIEWS for view in views]
+    costly = [Member(view).has_network for view in views]
     most, passes, leaves = reading_of(len(x), width, most_rows or MOST_ROWS, budget)
     if not by.by_chance:
         split = split_by(by, y, MANY_ROWS if leaves > 1 else most, seed)
@@ -276,11 +276,11 @@ def held_out(
         boxes = Leaves(*told[0], leaves, min(most, NEAR_ROWS))
     found: dict[str, Predictive] = {}
     for group in asked_together([Member(view) for view in views]):
-        names = [member.view for member in group]
-        if boxes is not None and names[0] not in LINEAR_VIEWS:
+        names, read = [member.view for member in group], group[0].has_network
+        if boxes is not None and read:
             whole = consult_near(group, told[0], problem, boxes, exact=False)(asked[0])
         else:
-            members = [Member(view, fold) for view in names for fold in range(len(split))]
+            members = [Member(view, fold if read else 0) for view in names for fold in range(len(split))]
             whole = consult(members, told * len(names), problem, exact=False)(asked * len(names))
         for index, view in enumerate(names):
             found[view] = whole.map(partial(_folds_as_rows, index, len(split)))
@@ -294,11 +294,15 @@ def _folds_as_rows(index: int, folds: int, array: Tensor) -> Tensor:
 
 def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
     """A member for each seat; those of one view read the columns in different orders, up to the number of passes."""
-    reading = sum(view not in LINEAR_VIEWS for view in views)
+    reading = sum(Member(view).has_network for view in views)
     out = []
     for index, view in enumerate(views):
-        share = max(1, passes * views.count(view) // reading) if view not in LINEAR_VIEWS else passes
-        out.append(Member(view, views[:index].count(view) % share))
+        place, count = views[:index].count(view), views.count(view)
+        if view == GAUSSIAN:  # pairs, and one alone
+            out.append(Member(view, 0 if place == count - 1 and count % 2 else 1 + place % 2))
+        else:
+            share = max(1, passes * count // reading) if Member(view).has_network else passes
+            out.append(Member(view, place % share))
     return tuple(out)
 
 
