@@ -82,11 +82,12 @@ class GaussianProcess:
 
 
 def kernels(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The two kernels of r without their amplitudes, and the Matérn kernel's part of g, [N, M] each."""
-    square = (a.square().sum(1)[:, None] + b.square().sum(1) - 2 * a @ b.T).clamp(min=0)
+    """The two kernels of r without their amplitudes, and the Matérn kernel's (1 + √5 r) exp(−√5 r), [N, M] each."""
+    square = torch.addmm(a.square().sum(1)[:, None] + b.square().sum(1), a, b.T, alpha=-2).clamp(min=0)
     r = (5 * square).sqrt()
     decay = (-r).exp()
-    return (-0.5 * square).exp(), decay * (1 + r + r.square() / 3), decay * (1 + r) * (5 / 3)
+    slope = decay * (1 + r)
+    return (-0.5 * square).exp(), torch.addcmul(slope, decay, square, value=5 / 3), slope
 
 
 def covariance(theta: Tensor, lengths: Tensor, x: Tensor) -> Tensor:
@@ -127,11 +128,12 @@ def prior_of(num_inputs: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 
 def log_likelihood(theta: Tensor, x: Tensor, y: Tensor, groups: Tensor) -> tuple[float, Tensor]:
     """ln p(y | x, θ) of scaled rows, and its gradient in θ; where K is not positive definite, one that none prefers."""
-    s, t, u, noise = theta[:4].exp()
+    amplitudes = theta[:4].exp()
+    s, t, u, noise = amplitudes.tolist()
     scaled = x / theta[4:].exp()[groups]
     smooth, rough, slope = kernels(scaled, scaled)
     line = x @ x.T / x.shape[1]
-    whole = s * smooth + t * rough + u * line
+    whole = (s * smooth).add_(rough, alpha=t).add_(line, alpha=u)
     whole.diagonal().add_(noise + JITTER)
     factor, failed = torch.linalg.cholesky_ex(whole)
     if failed:
@@ -139,11 +141,11 @@ def log_likelihood(theta: Tensor, x: Tensor, y: Tensor, groups: Tensor) -> tuple
     inverse = torch.cholesky_inverse(factor)
     alpha = inverse @ y
     found = -0.5 * (y @ alpha + len(x) * math.log(2 * math.pi)) - factor.diagonal().log().sum()
-    by_covariance = 0.5 * (alpha.outer(alpha) - inverse)
-    pull = by_covariance * (s * smooth + t * slope)
+    by_covariance = torch.addr(inverse, alpha, alpha, beta=-0.5, alpha=0.5)
+    sums = [by_covariance.flatten() @ part.flatten() for part in (smooth, rough, line)]
+    by_amplitude = amplitudes * torch.stack([*sums, by_covariance.trace()])
+    pull = smooth.mul_(s).add_(slope, alpha=5 / 3 * t).mul_(by_covariance)
     by_column = 2 * (pull.sum(1) @ scaled.square() - (scaled * (pull @ scaled)).sum(0))
-    amplitudes = [(by_covariance * part).sum() for part in (smooth, rough, line)]
-    by_amplitude = theta[:4].exp() * torch.stack([*amplitudes, by_covariance.trace()])
     by_length = torch.zeros_like(theta[4:]).index_add_(0, groups, by_column)
     return float(found), torch.cat([by_amplitude, by_length])
 
