@@ -23,7 +23,7 @@ from typing import Any
 
 PYTEST = ["-q", "-x", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist"]
 # A mutant whose tests take so long counts as noticed: seconds of a processor, and by the clock of a busy machine.
-HANG, HANG_BY_CLOCK = 120, 900
+HANG, HANG_BY_CLOCK = 60, 900
 PATIENCE = 2 * HANG_BY_CLOCK
 
 
