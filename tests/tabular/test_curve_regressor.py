@@ -16,7 +16,8 @@ from dsvnp import CurveRegressor, Task
 from dsvnp.models import Transformer, make_model
 from dsvnp.models.architecture import Architecture
 from dsvnp.pretrained import Card, load_pretrained, save_pretrained
-from dsvnp.pretrained.curves import boxes
+from dsvnp.pretrained.curves import boxes, predict_curve, predict_views
+from dsvnp.pretrained.seasons import CurveView
 
 ARCH = Architecture(
     6,
@@ -49,7 +50,7 @@ def weights(tmp_path_factory):
 
 @pytest.fixture
 def curve(weights):
-    return CurveRegressor(weights=weights)
+    return CurveRegressor(weights=weights, process=False)
 
 
 # --- the numbers ---
@@ -104,6 +105,41 @@ def test_an_untrained_curve_needs_no_y_beyond_the_fit(curve):
     np.testing.assert_allclose(curve.predict(ASKED[3:5]), before[3:5], rtol=1e-5)  # asked together or apart
     order = RNG.permutation(40)
     np.testing.assert_allclose(curve.fit(X[order], Y[order]).predict(ASKED), before, rtol=1e-4, atol=1e-5)
+
+
+def test_a_process_is_mixed_with_the_network(curve):
+    both = clone(curve).set_params(process=True).fit(X, Y)
+    alone = clone(curve).set_params(season=both.view_.period).fit(X, Y)
+    assert alone.process_ is None
+    assert 0 < both.share_ < 1
+    other = both.process_.predict(X, Y, ASKED)[0]
+    expected = (1 - both.share_) * alone.predict(ASKED) + both.share_ * other
+    np.testing.assert_allclose(both.predict(ASKED), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_functions_are_of_the_network_or_of_the_process(curve):
+    both = clone(curve).set_params(process=True).fit(X, Y)
+    drawn = both.sample_functions(ASKED, 6, random_state=5)
+    np.testing.assert_array_equal(drawn, both.sample_functions(ASKED, 6, random_state=5))
+    both.share_ = 1.0
+    functions = both.sample_functions(ASKED, 4000)
+    np.testing.assert_allclose(functions.mean(1), both.process_.predict(X, Y, ASKED)[0], atol=0.1)
+    both.share_ = 0.0
+    alone = clone(curve).set_params(season=both.view_.period).fit(X, Y)
+    np.testing.assert_array_equal(both.sample_functions(ASKED, 2), alone.sample_functions(ASKED, 2))
+
+
+def test_a_season_is_continued_with_the_package_weights():
+    t = np.arange(0, 12, 0.1)
+    truth = 0.3 * t + np.sin(2 * np.pi * t)
+    y = truth + 0.1 * RNG.normal(size=len(t))
+    found = CurveRegressor().fit(t[t < 10], y[t < 10])
+    assert found.view_.period == pytest.approx(1.0, rel=0.01)
+    mean, std = found.predict(t[t >= 10], return_std=True)
+    assert np.sqrt(np.mean(np.square(mean - truth[t >= 10]))) < 0.15
+    assert 0.08 < std.mean() < 0.3
+    noise = found.predict(t[20:80:3] + 0.05, return_std=True)[1]
+    assert 0.08 < noise.mean() < 0.2
 
 
 # --- what may be passed ---
@@ -200,6 +236,17 @@ def test_pieces_of_a_long_curve_are_put_in_the_order_asked(curve):
         rows, near = (part.numpy() for part in places)
         single = clone(curve).fit(x[near], y[near]).predict(asked[rows])
         np.testing.assert_allclose(together[rows], single, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("max_context", [100, 20])
+def test_several_views_at_once_are_each_by_itself(curve, max_context):
+    x, y, asked = torch.from_numpy(X)[:, None], torch.from_numpy(Y), torch.from_numpy(ASKED)[:, None]
+    views = [CurveView(), CurveView(1.3, True, 2.0), CurveView(0.7, False, 5.0, (1.0, 2.0, 0.5, -0.5))]
+    found = predict_views(curve._model(), x, y, asked, max_context, views)
+    for each, view in zip(found, views, strict=True):
+        expected = predict_curve(curve._model(), x, y, asked, max_context, view)
+        torch.testing.assert_close(each.mean, expected.mean, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(each.stddev, expected.stddev, rtol=1e-4, atol=1e-6)
 
 
 # --- functions and pictures ---

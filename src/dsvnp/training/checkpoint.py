@@ -21,9 +21,11 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from dsvnp import files
+from dsvnp.schema import read_json, wrong
 
 FORMAT, VERSION = "dsvnp-checkpoint", 1
 STATE, RUN = "state.safetensors", "run.json"
+FORM = {"run": dict, "step": int, "generators": [str], "environment": dict}
 
 
 class CheckpointError(RuntimeError):
@@ -134,8 +136,8 @@ def _load(path: Path, expected: Mapping[str, Any] | None) -> Checkpoint:
     if not (path / RUN).is_file() or not (path / STATE).is_file():
         raise CheckpointError(f"not a checkpoint: it must hold {RUN} and {STATE}")
     try:
-        data = json.loads((path / RUN).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        data = read_json(path / RUN, "")
+    except ValueError:
         raise CheckpointError(f"damaged: {RUN} is not valid JSON") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise CheckpointError(f"foreign: {RUN} does not say format {FORMAT!r}")
@@ -146,6 +148,8 @@ def _load(path: Path, expected: Mapping[str, Any] | None) -> Checkpoint:
         raise CheckpointError(f"damaged: {RUN} does not have the checksum that it gives")
     if files.digest(path / STATE) != checksums.get(STATE):
         raise CheckpointError(f"damaged: {STATE} does not have the checksum that {RUN} gives")
+    if reason := wrong(data, FORM):
+        raise CheckpointError(f"damaged: {RUN} {reason}")
     if expected is not None and (difference := _difference(dict(expected), data["run"])):
         raise CheckpointError(f"of another run: {difference}")
     try:
