@@ -25,10 +25,9 @@ from torch import Tensor
 from dsvnp.gaussian import gaussian_log_prob
 from dsvnp.paper.ambiguity.curves import CURVES, INTERVAL, Branches, SharedNoise, normal_like
 from dsvnp.paper.ambiguity.densities import diagonal_gaussian, full_gaussian
+from dsvnp.paper.ambiguity.measures import RANGES
 from dsvnp.paper.ambiguity.problem import CONTEXT, NUM_POINTS
 from dsvnp.sources.gp import uniform_inputs
-
-RANGES = (CONTEXT, (3, 10), (11, 20), (21, 30), (31, 40), (41, 46))  # of the size of the context
 
 
 def condition(prior: Tensor, noise: Tensor, y: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,7 +100,7 @@ def ceilings(name: str, num_tasks: int, seed: int = 0) -> list[dict[str, Any]]:
     sizes = torch.randint(CONTEXT[0], CONTEXT[1] + 1, (num_tasks,), generator=generator).tolist()
     found = [(size, *PROBLEMS[name](size, generator)) for size in sizes]
     rows = []
-    for low, high in RANGES:
+    for low, high in (CONTEXT, *RANGES):
         inside = [(joint, diagonal) for size, joint, diagonal in found if low <= size <= high]
         joint, diagonal = (torch.cat(part) for part in zip(*inside, strict=True))
         gains = torch.stack([(one - other).mean() for one, other in inside])

@@ -78,7 +78,11 @@ class GaussianProcess:
         prior = s + t + u * x.square().mean(1)
         left = (prior - (cross @ self.root.T).square().sum(1)).clamp(min=1e-10)
         mean, std = self.unit
-        return mean + std * (cross @ self.alpha), std * left.sqrt(), std * (noise + JITTER).sqrt().expand_as(left)
+        return (
+            mean + std * (cross @ self.alpha),
+            std * left.sqrt(),
+            std * (noise + JITTER).sqrt().expand_as(left),
+        )
 
 
 def kernels(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
