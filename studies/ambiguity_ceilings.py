@@ -10,6 +10,10 @@ Then the curves have an exact posterior, and p(y_t | C) is known:
 
 `joint` is its mean logarithm, `diagonal` that of the best Gaussian with a diagonal covariance, the one with the same
 moments. Their difference is what a local latent can gain over a Gaussian head that knows as much.
+
+Further rows are of a learner of branches that knows each curve with an error of standard deviation `curve_error`, at
+most the scale of the curve: a model's NLL with a Gaussian head tells how well it reads the context, and with that what
+there is to gain for it.
 """
 
 import argparse
@@ -25,10 +29,11 @@ from torch import Tensor
 from dsvnp.gaussian import gaussian_log_prob
 from dsvnp.paper.ambiguity.curves import CURVES, INTERVAL, Branches, SharedNoise, normal_like
 from dsvnp.paper.ambiguity.densities import diagonal_gaussian, full_gaussian
+from dsvnp.paper.ambiguity.measures import RANGES
 from dsvnp.paper.ambiguity.problem import CONTEXT, NUM_POINTS
 from dsvnp.sources.gp import uniform_inputs
 
-RANGES = (CONTEXT, (3, 10), (11, 20), (21, 30), (31, 40), (41, 46))  # of the size of the context
+ERRORS = (0.0, 0.05, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.45, 0.5, 0.6)
 
 
 def condition(prior: Tensor, noise: Tensor, y: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,11 +67,27 @@ def branches(num_context: int, generator: torch.Generator) -> tuple[Tensor, Tens
     shape = (2, problem.dim_y)
     means = torch.stack([mean[num_context:] for mean, _ in found]).unflatten(0, shape).transpose(1, 2)
     stds = torch.stack([cov.diagonal()[num_context:].sqrt() for _, cov in found]).unflatten(0, shape)
-    stds, asked = stds.transpose(1, 2), y[num_context:]  # [2, t, D], [t, D]
-    joint = gaussian_log_prob(asked, means, stds).sum(-1).logsumexp(0) - math.log(2)
+    return two_branches(y[num_context:], means, stds.transpose(1, 2))
+
+
+def known_with_error(error: float, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """`joint` and `diagonal` of points on branches that are known with an error, [count] each."""
+    problem = Branches()
+    scale = CURVES.hyperparameters((2, count, problem.dim_y), generator).scale
+    spread = scale.clamp(max=error)
+    means = (scale.square() - spread.square()).sqrt() * normal_like(scale, generator)  # [2, count, D]
+    u, v = means + spread * normal_like(scale, generator)
+    branch = torch.rand(count, 1, generator=generator) < 0.5
+    y = torch.where(branch, v, u) + problem.noise * normal_like(u, generator)
+    return two_branches(y, means, (spread.square() + problem.noise**2).sqrt())
+
+
+def two_branches(y: Tensor, means: Tensor, stds: Tensor) -> tuple[Tensor, Tensor]:
+    """`joint` and `diagonal` of points y [t, D] for means and standard deviations of both branches, [2, t, D]."""
+    joint = gaussian_log_prob(y, means, stds).sum(-1).logsumexp(0) - math.log(2)
     mean = means.mean(0)
     spread = ((stds.square() + means.square()).mean(0) - mean.square()).sqrt()
-    return joint, gaussian_log_prob(asked, mean, spread).sum(-1)
+    return joint, gaussian_log_prob(y, mean, spread).sum(-1)
 
 
 def shared_noise(dim_y: int, num_context: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -101,15 +122,29 @@ def ceilings(name: str, num_tasks: int, seed: int = 0) -> list[dict[str, Any]]:
     sizes = torch.randint(CONTEXT[0], CONTEXT[1] + 1, (num_tasks,), generator=generator).tolist()
     found = [(size, *PROBLEMS[name](size, generator)) for size in sizes]
     rows = []
-    for low, high in RANGES:
+    for low, high in (CONTEXT, *RANGES):
         inside = [(joint, diagonal) for size, joint, diagonal in found if low <= size <= high]
         joint, diagonal = (torch.cat(part) for part in zip(*inside, strict=True))
         gains = torch.stack([(one - other).mean() for one, other in inside])
-        means = {"joint": joint.mean(), "diagonal": diagonal.mean(), "gain": (joint - diagonal).mean()}
-        means["stderr"] = gains.std() / len(gains) ** 0.5  # of the gain, over tasks
-        rounded = {key: round(float(value), 3) for key, value in means.items()}
-        rows.append({"problem": name, "context": [low, high], "tasks": len(inside), **rounded})
+        stderr = round(float(gains.std()) / len(gains) ** 0.5, 3)  # of the gain, over tasks
+        row = {"problem": name, "context": [low, high], "tasks": len(inside), **_means(joint, diagonal)}
+        rows.append({**row, "stderr": stderr})
     return rows
+
+
+def by_error(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """One row per error of the curves of branches."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        {"problem": "branches", "curve_error": error, **_means(*known_with_error(error, count, generator))}
+        for error in ERRORS
+    ]
+
+
+def _means(joint: Tensor, diagonal: Tensor) -> dict[str, float]:
+    """Mean log-likelihoods, and the gain."""
+    parts = {"joint": joint, "diagonal": diagonal, "gain": joint - diagonal}
+    return {name: round(float(values.mean()), 3) for name, values in parts.items()}
 
 
 def main() -> None:
@@ -118,8 +153,8 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--tasks", type=int, default=4000)
     given = parser.parse_args()
-    rows = [json.dumps(row) for name in PROBLEMS for row in ceilings(name, given.tasks)]
-    given.out.write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
+    rows = [row for name in PROBLEMS for row in ceilings(name, given.tasks)] + by_error(50 * given.tasks)
+    given.out.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from studies import ambiguity_ceilings
-from studies.ambiguity_ceilings import ceilings, condition
+from studies.ambiguity_ceilings import by_error, ceilings, condition
 
 
 def test_a_conditional_is_the_ratio_of_two_joint_densities():
@@ -44,9 +44,17 @@ def test_one_point_of_two_branches_by_hand(monkeypatch):
     torch.testing.assert_close(joint, diagonal)
 
 
+def test_an_error_of_the_curves_takes_the_gain_away():
+    rows = {row["curve_error"]: row for row in by_error(4000)}
+    assert rows[0.0]["joint"] == pytest.approx(2.47, abs=0.03)  # the truth of the experiment
+    assert rows[0.0]["diagonal"] == pytest.approx(0.0, abs=0.06)
+    assert rows[0.1]["gain"] > 1 > rows[0.15]["gain"]
+    assert rows[0.5]["gain"] < 0.2
+
+
 def test_the_command_writes_all_problems(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["ceilings", str(tmp_path / "rows.json"), "--tasks", "60"])
     ambiguity_ceilings.main()
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert {row["problem"] for row in rows} == set(ambiguity_ceilings.PROBLEMS)
-    assert len(rows) == 18
+    assert len(rows) == 18 + len(ambiguity_ceilings.ERRORS)

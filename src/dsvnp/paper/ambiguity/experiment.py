@@ -17,6 +17,7 @@ from dsvnp.naming import lookup
 from dsvnp.paper.ambiguity.figures import (
     arms_figures,
     branches_figure,
+    by_context_figure,
     links_figure,
     nll_figure,
     plane_figure,
@@ -135,8 +136,9 @@ class AmbiguityExperiment(Experiment):
             "training": training_log(label, seeds, place),
             "shown": samples_of(nets[0], problem, label.dataset, context) if wanted else None,
         }
-        rows = measure_nets(nets, label.dataset, self.tasks_of(label, place.device), self.measures)
-        return UnitResult(label, tuple(seeds), rows, extras)
+        measured = measure_nets(nets, label.dataset, self.tasks_of(label, place.device), self.measures)
+        extras["by_context"] = measured.by_context
+        return UnitResult(label, tuple(seeds), measured.rows, extras)
 
     def recipe(self, label: Label) -> AmbiguityRecipe:
         """The recipe of a row, with what its trials chose."""
@@ -176,5 +178,5 @@ class AmbiguityExperiment(Experiment):
         """NLL against the truth, and samples: in the plane of two outputs, over x, as arms, and the links of arms."""
         shown = [unit for unit in units if unit.extras.get("shown")]
         figures = [nll_figure(units, out), plane_figure(shown, out), branches_figure(shown, out)]
-        figures += [*arms_figures(shown, out), links_figure(shown, out)]
+        figures += [*arms_figures(shown, out), links_figure(shown, out), by_context_figure(units, out)]
         return [path for path in figures if path is not None]
