@@ -25,6 +25,7 @@ from dsvnp.sources.priors.spectra import DIMENSIONS
 Floats = NDArray[np.float64]
 NAME = "curves"
 NANOSECONDS_PER_DAY = 86_400 * 10**9
+CALENDAR = (365.2425, 7.0, 1.0)  # seasons of dates, in days
 
 
 class CurveRegressor(RegressorMixin, BaseEstimator):
@@ -36,8 +37,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
     prediction with that of a small Gaussian process; held-out points weigh the two (`dsvnp.pretrained.series`).
 
     Args:
-        season: period of a season, in units of X (days for dates); "auto" looks for one and keeps it if held-out points
-            are predicted better with it; None for none. For one input.
+        season: period of a season, in units of X (days for dates); "auto" looks for one (of dates, first for a year, a
+            week and a day) and keeps it if held-out points are predicted better with it; None for none. For one input.
         process: whether the Gaussian process joins. For one input.
         max_context: points that a prediction is made from, at most. A longer curve is predicted piece by piece, each
             from the points nearest to it.
@@ -92,7 +93,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"a curve needs at least 2 points with a known output, got {known.sum()}")
         self.X_, self.y_, self.dates_ = x[known], outputs[known], dates
         self.n_features_in_ = x.shape[1]
-        found = fit_curve(*self._points(), self.season, self.process, self._ask)
+        usual = CALENDAR if any(dates) else ()
+        found = fit_curve(*self._points(), self.season, self.process, self._ask, usual)
         self.view_, self.process_, self.share_ = found.view, found.process, found.share
         return self
 
