@@ -84,7 +84,9 @@ def score_family(model: NeuralProcess, family: str, dims: int, pattern: str, cou
         count, 256, dimensions=shares, patterns=PATTERNS[pattern], refresh_every=1
     )
     generator = torch.Generator().manual_seed(SEED)
-    drawn = curves.draw_curves(Random(generator, torch.device("cpu")), settings, count, families()[family])
+    drawn = curves.draw_prior_curves(
+        Random(generator, torch.device("cpu")), settings, count, families()[family]
+    )
     uniform = {"context": torch.rand(count, generator=generator)}
     task = curves.CurvePrior(settings).batch(drawn, uniform, torch.tensor(0))
     return summary(task_means(model, task))

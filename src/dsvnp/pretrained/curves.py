@@ -23,17 +23,11 @@ from dsvnp.task import Task
 
 @dataclass(frozen=True)
 class ScaledTask:
-    """A task in the network's units, and the way back: y = mean + std · output.
+    """A task in the network's units, and the way back: y = mean + std · output."""
 
-    Attributes:
-        task: one task, inputs with their codes, in float32.
-        mean: of the context's outputs, float64.
-        std: of the context's outputs, float64.
-    """
-
-    task: Task
-    mean: Tensor
-    std: Tensor
+    task: Task  # one task, inputs with their codes, in float32
+    mean: Tensor  # of the context's outputs, float64
+    std: Tensor  # of the context's outputs, float64
 
     def back(self, predictive: GaussianPredictive) -> GaussianPredictive:
         """The predictive distribution in the user's units, in float64: a small σ may lie on a large mean."""

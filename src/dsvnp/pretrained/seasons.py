@@ -23,18 +23,12 @@ MOST_WAVES = 4
 
 @dataclass(frozen=True)
 class CurveView:
-    """What a curve is to the network.
+    """What a curve is to the network."""
 
-    Attributes:
-        period: of the season; None for none.
-        circle: whether the season becomes two more inputs.
-        centre: of the inputs.
-        weights: of 1, t, cos ωt, sin ωt, cos 2ωt, …, which are subtracted, where t is the distance to the centre.
-    """
-
-    period: float | None = None
-    circle: bool = False
-    centre: float = 0.0
+    period: float | None = None  # of the season; None for none
+    circle: bool = False  # whether the season becomes two more inputs
+    centre: float = 0.0  # of the inputs
+    # of 1, t, cos ωt, sin ωt, cos 2ωt, …, which are subtracted, where t is the distance to the centre
     weights: tuple[float, ...] = ()
 
     def inputs(self, x: Tensor) -> Tensor:

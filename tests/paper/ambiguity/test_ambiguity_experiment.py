@@ -17,7 +17,7 @@ from dsvnp.objectives import Objective
 from dsvnp.paper.ambiguity.experiment import AmbiguityExperiment
 from dsvnp.paper.ambiguity.measures import Measures, measure_nets, without_context
 from dsvnp.paper.ambiguity.problems import PROBLEMS
-from dsvnp.paper.ambiguity.recipes import COSINE, FLOOR, Sizes, recipe_of
+from dsvnp.paper.ambiguity.recipes import COSINE, FLOOR, NetworkSizes, recipe_of
 from dsvnp.paper.ambiguity.shown import NUM_TARGETS, ShownTask, samples_of
 from dsvnp.paper.experiment import UnitResult, Workplace
 from dsvnp.paper.label import Label
@@ -84,7 +84,7 @@ def test_recipes_and_heads():
     objective = recipe_of(Label("np"), {"anneal": 0.5, "late": 0.1}).settings(100).objective
     assert objective == Objective(anneal="linear", anneal_steps=50, late_steps=10)
     for row, likelihood in (("cnp-mixture-7", "mixture"), ("tnp-low-rank", "low-rank"), ("cnp", "gaussian")):
-        arch = Sizes().architecture(PROBLEMS["hidden-pose"], recipe_of(Label.parse(row)).arch)
+        arch = NetworkSizes().architecture(PROBLEMS["hidden-pose"], recipe_of(Label.parse(row)).arch)
         assert (arch.likelihood, arch.sigma_floor, arch.dim_y) == (likelihood, FLOOR, 8)
         assert arch.num_components == (7 if likelihood == "mixture" else 20)
 
