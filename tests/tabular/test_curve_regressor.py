@@ -203,6 +203,13 @@ def test_bad_input_is_refused(curve, x, y, message):
         curve.fit(x, y)
 
 
+def test_a_season_of_two_inputs_and_densities_of_too_few_outputs_are_refused(curve):
+    with pytest.raises(ValueError, match="a season needs one input, got 2; leave season=1.5 out"):
+        clone(curve).set_params(season=1.5).fit(np.stack([X, Y], 1), Y)
+    with pytest.raises(ValueError, match="one output per input of X, 15, got 1"):
+        curve.fit(X, Y).log_prob(ASKED, [1.0])
+
+
 def test_other_inputs_than_the_fits_are_refused(curve):
     with pytest.raises(ValueError, match="X has 2 features, but CurveRegressor is expecting 1"):
         curve.fit(X, Y).predict(np.zeros((3, 2)))

@@ -79,6 +79,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         if not (self.season in ("auto", None) or (isinstance(self.season, int | float) and self.season > 0)):
             raise ValueError(f"season must be a period above 0, 'auto' or None, got {self.season!r}")
         x, dates = inputs_of(X)
+        if x.shape[1] > 1 and self.season not in ("auto", None):
+            raise ValueError(f"a season needs one input, got {x.shape[1]}; leave season={self.season} out")
         outputs = np.asarray(y, dtype=np.float64)
         if outputs.ndim == 2 and outputs.shape[1] == 1:
             outputs = outputs[:, 0]
@@ -132,8 +134,11 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
 
     def log_prob(self, X: Any, y: Any) -> Floats:
         """Log-density of outputs at inputs, each by itself, [points]."""
+        found = self.predict_dist(X)
         outputs = torch.as_tensor(np.asarray(y, dtype=np.float64).ravel())
-        values: Floats = self.predict_dist(X).log_prob(outputs[None, :, None])[0].numpy()
+        if len(outputs) != found.shape[3]:
+            raise ValueError(f"y must hold one output per input of X, {found.shape[3]}, got {len(outputs)}")
+        values: Floats = found.log_prob(outputs[None, :, None])[0].numpy()
         return values
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Floats:
