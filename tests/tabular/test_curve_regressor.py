@@ -204,8 +204,8 @@ def test_bad_input_is_refused(curve, x, y, message):
 
 
 def test_a_season_of_two_inputs_and_densities_of_too_few_outputs_are_refused(curve):
-    with pytest.raises(ValueError, match="a season needs one input, got 2; leave season=1.5 out"):
-        clone(curve).set_params(season=1.5).fit(np.stack([X, Y], 1), Y)
+    with pytest.raises(ValueError, match="a season needs one input, got 2; leave season=2 out"):
+        clone(curve).set_params(season=2).fit(np.stack([X, Y], 1), Y)
     with pytest.raises(ValueError, match="one output per input of X, 15, got 1"):
         curve.fit(X, Y).log_prob(ASKED, [1.0])
 
