@@ -52,3 +52,13 @@ def test_noise_and_few_cycles_have_no_period():
     assert sum(period is not None for period in found) <= 16  # ten are to be expected
     assert find_period(*points(120, 7.0, 0.1)) is None  # less than three cycles
     assert find_period(torch.ones(30, dtype=DOUBLE), torch.randn(30, dtype=DOUBLE)) is None
+
+
+def test_known_periods_need_fewer_cycles_and_come_first():
+    x, y = points(120, 8.0, 0.3)  # two cycles and a half
+    assert find_period(x, y) is None
+    assert find_period(x, y, [1.0, 8.0]) == 8.0
+    assert find_period(x, y, [1.0, 15.0]) is None  # not even two cycles
+    x, y = points(120, 1.003, 0.1)
+    assert find_period(x, y, [1.0, 4.0]) == 1.0
+    assert find_period(x, y, [4.0]) == pytest.approx(1.003, rel=1e-3)  # nothing there: the periodogram's

@@ -3,15 +3,18 @@
 A slow trend is subtracted first: a parabola and two cosines, slower than any season. Points need not be evenly spaced.
 Frequencies end at twice as many cycles as there are points, or where half a cycle lies between the two nearest points:
 a regular series with many missing points still shows its season. Where waves with two or three times the period explain
-clearly more, the peak was a harmonic.
+clearly more, the peak was a harmonic. Periods that are known beforehand, as those of a calendar, come first and need
+fewer cycles.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 LEAST_POINTS, LEAST_CYCLES = 12, 4  # for a season
+LEAST_KNOWN = 2  # cycles of a period that is known
 SLOW = 2  # cosines of the trend, the faster with one cycle
 CHANCE = 0.1  # of a peak as high in white noise
 CELLS, PADDING = 16, 4  # of the periodogram: cells of time per point, and how finely frequencies lie
@@ -19,8 +22,14 @@ MULTIPLES, MOST_WAVES = (1, 2, 3), 4
 MARGIN = 20.0  # of Schwarz's criterion (BIC), by which a multiple of the period must be better
 
 
-def find_period(x: Tensor, y: Tensor) -> float | None:
-    """The period of points x [N], y [N]; None where nothing beyond noise repeats `LEAST_CYCLES` times."""
+def find_period(x: Tensor, y: Tensor, known: Sequence[float] = ()) -> float | None:
+    """The period of points x [N], y [N]; None where nothing beyond noise repeats `LEAST_CYCLES` times.
+
+    Args:
+        x: inputs.
+        y: outputs.
+        known: periods to try first.
+    """
     span = x.max() - x.min()
     if len(x) < LEAST_POINTS or not span > 0:
         return None
@@ -28,14 +37,20 @@ def find_period(x: Tensor, y: Tensor) -> float | None:
     slow = min(SLOW, len(x) // 10)
     rest = _without_trend(place, y, slow)
     highest = _highest(place)
+
+    def likely(explained: Tensor, frequencies: float) -> bool:
+        """Whether noise would seldom explain as much at one of so many independent frequencies."""
+        share = float(explained.max() / rest.square().sum().clamp(min=1e-300))
+        return frequencies * max(1 - share, 1e-12) ** ((len(x) - 5 - slow) / 2) < CHANCE
+
+    usual = [period for period in known if LEAST_KNOWN <= span / period <= highest]
+    explained = _explained(place, rest, span / torch.tensor(usual, dtype=x.dtype))
+    if usual and likely(explained, len(usual)):
+        return usual[int(explained.argmax())]
     near = _peak(place, rest, highest) + torch.linspace(-1, 1, 81, dtype=x.dtype) / PADDING
     near = near.clamp(min=LEAST_CYCLES)
     explained = _explained(place, rest, near)  # [81]
-    share = float(explained.max() / rest.square().sum().clamp(min=1e-300))
-    chance = highest * max(1 - share, 1e-12) ** (
-        (len(x) - 5 - slow) / 2
-    )  # of as many independent frequencies
-    if chance >= CHANCE:
+    if not likely(explained, highest):
         return None
     cycles = float(near[explained.argmax()])
     return float(span) / cycles * _multiple(place, rest, cycles)

@@ -47,7 +47,14 @@ class CurveFit:
     share: float = 0.0
 
 
-def fit_curve(x: Tensor, y: Tensor, season: float | str | None, process: bool, ask: Ask) -> CurveFit:
+def fit_curve(
+    x: Tensor,
+    y: Tensor,
+    season: float | str | None,
+    process: bool,
+    ask: Ask,
+    usual: Sequence[float] = (),
+) -> CurveFit:
     """Choose how to predict from points x [N, D], y [N].
 
     Args:
@@ -56,14 +63,16 @@ def fit_curve(x: Tensor, y: Tensor, season: float | str | None, process: bool, a
         season: a period, "auto" to look for one, None for none.
         process: whether a Gaussian process may join.
         ask: predicts with each of some views, for the check on held-out points.
+        usual: periods that a season is likely to have.
     """
     if x.shape[1] > 1:
         return CurveFit(CurveView())
     flat = x[:, 0]
-    period = find_period(flat, y) if season == "auto" else None if season is None else float(season)
+    period = find_period(flat, y, usual) if season == "auto" else None if season is None else float(season)
     second = None
     if process and len(x) >= LEAST_POINTS and flat.min() < flat.max():
-        second = SeriesProcess.fit(flat.numpy(), y.numpy(), period, exact=season != "auto")
+        exact = season != "auto" or period in usual
+        second = SeriesProcess.fit(flat.numpy(), y.numpy(), period, exact)
         period = second.period
     views = possible_views(flat, y, period)
     if len(views) == 1 and second is None:

@@ -25,6 +25,7 @@ from dsvnp.sources.priors.spectra import DIMENSIONS
 Floats = NDArray[np.float64]
 NAME = "curves"
 NANOSECONDS_PER_DAY = 86_400 * 10**9
+CALENDAR = (365.2425, 7.0, 1.0)  # seasons of dates, in days
 
 
 class CurveRegressor(RegressorMixin, BaseEstimator):
@@ -36,8 +37,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
     prediction with that of a small Gaussian process; held-out points weigh the two (`dsvnp.pretrained.series`).
 
     Args:
-        season: period of a season, in units of X (days for dates); "auto" looks for one and keeps it if held-out points
-            are predicted better with it; None for none. For one input.
+        season: period of a season, in units of X (days for dates); "auto" looks for one (of dates, first for a year, a
+            week and a day) and keeps it if held-out points are predicted better with it; None for none. For one input.
         process: whether the Gaussian process joins. For one input.
         max_context: points that a prediction is made from, at most. A longer curve is predicted piece by piece, each
             from the points nearest to it.
@@ -78,6 +79,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         if not (self.season in ("auto", None) or (isinstance(self.season, int | float) and self.season > 0)):
             raise ValueError(f"season must be a period above 0, 'auto' or None, got {self.season!r}")
         x, dates = inputs_of(X)
+        if x.shape[1] > 1 and self.season not in ("auto", None):
+            raise ValueError(f"a season needs one input, got {x.shape[1]}; leave season={self.season} out")
         outputs = np.asarray(y, dtype=np.float64)
         if outputs.ndim == 2 and outputs.shape[1] == 1:
             outputs = outputs[:, 0]
@@ -92,7 +95,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"a curve needs at least 2 points with a known output, got {known.sum()}")
         self.X_, self.y_, self.dates_ = x[known], outputs[known], dates
         self.n_features_in_ = x.shape[1]
-        found = fit_curve(*self._points(), self.season, self.process, self._ask)
+        usual = CALENDAR if any(dates) else ()
+        found = fit_curve(*self._points(), self.season, self.process, self._ask, usual)
         self.view_, self.process_, self.share_ = found.view, found.process, found.share
         return self
 
@@ -130,8 +134,11 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
 
     def log_prob(self, X: Any, y: Any) -> Floats:
         """Log-density of outputs at inputs, each by itself, [points]."""
+        found = self.predict_dist(X)
         outputs = torch.as_tensor(np.asarray(y, dtype=np.float64).ravel())
-        values: Floats = self.predict_dist(X).log_prob(outputs[None, :, None])[0].numpy()
+        if len(outputs) != found.shape[3]:
+            raise ValueError(f"y must hold one output per input of X, {found.shape[3]}, got {len(outputs)}")
+        values: Floats = found.log_prob(outputs[None, :, None])[0].numpy()
         return values
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Floats:
