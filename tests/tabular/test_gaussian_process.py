@@ -68,7 +68,9 @@ def test_the_search_finds_what_matters():
     x, y = rows(200)
     theta = find_parameters(x, (y - y.mean()) / y.std(), torch.arange(3))
     lengths = theta[4:].exp()
-    assert lengths[0] < lengths[1] < lengths[2]  # a wave, a line, and nothing
+    assert lengths[0] < 2  # a wave
+    assert lengths[1:].min() > 10  # a line, which has a kernel of its own, and nothing
+    assert theta[2] > -1.5
     assert float((theta[3] / 2).exp() * y.std()) == pytest.approx(0.1, rel=0.25)
 
 
@@ -76,7 +78,9 @@ def test_rows_without_an_output_do_not_count_and_a_constant_is_predicted():
     x, y = rows(40)
     hidden = torch.where(torch.arange(40) < 9, torch.nan, y)
     for found, expected in zip(
-        GaussianProcess.fit(x, hidden, range(3))(x), GaussianProcess.fit(x[9:], y[9:], range(3))(x), strict=True
+        GaussianProcess.fit(x, hidden, range(3))(x),
+        GaussianProcess.fit(x[9:], y[9:], range(3))(x),
+        strict=True,
     ):
         torch.testing.assert_close(found, expected)
     for number in (1, 5):

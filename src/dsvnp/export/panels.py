@@ -57,9 +57,7 @@ class PanelModule(nn.Module):
         told = {key: self._told(key, *context) for key in keys}
         self.seats = {key: self._seat(key[1], *told[key]) for key in keys if key[1].has_network}
         self.simple = {
-            key: consult([key[1]], [told[key]], self.panel.problem)
-            for key in keys
-            if not key[1].has_network
+            key: consult([key[1]], [told[key]], self.panel.problem) for key in keys if not key[1].has_network
         }
         self.model = exportable(network(panel.problem.num_classes, torch.device("cpu"), torch.float32))
         if self.seats:

@@ -80,7 +80,11 @@ class GaussianProcess:
         prior = s + t + u * x.square().mean(1)
         left = (prior - (cross @ self.root.T).square().sum(1)).clamp(min=1e-10)
         mean, std = self.unit
-        return mean + std * (cross @ self.alpha), std * left.sqrt(), std * (noise + JITTER).sqrt().expand_as(left)
+        return (
+            mean + std * (cross @ self.alpha),
+            std * left.sqrt(),
+            std * (noise + JITTER).sqrt().expand_as(left),
+        )
 
 
 def kernels(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -112,7 +116,7 @@ def find_parameters(x: Tensor, y: Tensor, groups: Tensor, start: Tensor | None =
         def value(theta: NDArray[np.float64], rows: int = rows) -> tuple[float, NDArray[np.float64]]:
             found, gradient = log_likelihood(torch.from_numpy(theta), x[:rows], y[:rows], groups)
             away = (theta - mean) / deviation
-            return 0.5 * away @ away - found, away / deviation - gradient.numpy()
+            return float(0.5 * away @ away) - found, away / deviation - gradient.numpy()
 
         options = {"maxiter": steps, "maxfun": 2 * steps}
         theta = minimize(value, theta, jac=True, method="L-BFGS-B", bounds=limits, options=options).x
