@@ -27,8 +27,10 @@ from dsvnp.tabular.scaling import InputScaling
 SEARCHES = ((128, 20), (512, 8))
 MOST_ROWS = 1024  # that predictions are made from
 JITTER = 1e-6  # added to n², for outputs in unit variance
-# Means and deviations of ln s², ln t², ln u², ln n² and ln ℓ − ½ ln(number of inputs) beforehand, and the first ln ℓ
-AMPLITUDES, NOISE, LENGTH, FIRST_LENGTH = ((-0.5, -0.5, -2.0), 2.0), (-2.5, 2.0), (1.1, 1.5), 0.5
+# Means and deviations of ln s², ln t², ln u², ln n² and ln ℓ − ½ ln(number of inputs) beforehand
+AMPLITUDES, NOISE, LENGTH = ((-0.5, -0.5, -2.0), 2.0), (-2.5, 2.0), (1.1, 1.5)
+# The search begins with short lengths and little noise: from long ones it may end where all but a line is noise.
+FIRST_NOISE, FIRST_LENGTH = -4.0, -0.5
 REACH = 4  # deviations from its mean that a parameter may have
 
 
@@ -107,16 +109,16 @@ def find_parameters(x: Tensor, y: Tensor, groups: Tensor, start: Tensor | None =
     mean, deviation = prior_of(int(groups.max()) + 1)
     theta = mean.copy() if start is None else start.numpy()
     if start is None:
-        theta[4:] += FIRST_LENGTH - LENGTH[0]
+        theta[3], theta[4:] = FIRST_NOISE, mean[4:] + FIRST_LENGTH - LENGTH[0]
     limits = np.stack([mean - REACH * deviation, mean + REACH * deviation], 1)
     for rows, steps in SEARCHES[0 if start is None else -1 :]:
 
         def value(theta: NDArray[np.float64], rows: int = rows) -> tuple[float, NDArray[np.float64]]:
             found, gradient = log_likelihood(torch.from_numpy(theta), x[:rows], y[:rows], groups)
             away = (theta - mean) / deviation
-            return 0.5 * away @ away - found, away / deviation - gradient.numpy()
+            return float(0.5 * away @ away) - found, away / deviation - gradient.numpy()
 
-        options = {"maxiter": steps}
+        options = {"maxiter": steps, "maxfun": 2 * steps}
         theta = minimize(value, theta, jac=True, method="L-BFGS-B", bounds=limits, options=options).x
         if rows >= len(x):
             break
