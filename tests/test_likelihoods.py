@@ -214,6 +214,10 @@ def test_classes_refuse_labels_that_are_not_integers(dtype):
         Categorical(3).check(torch.zeros(1, 3, 1, dtype=dtype), "y_target")
 
 
+def test_classes_accept_one_label_per_point():
+    Categorical(3).check(torch.zeros(1, 4, 1, dtype=torch.long), "y_context")
+
+
 def test_classes_refuse_one_hot_labels():
     with pytest.raises(
         ValueError, match=r"one label per point, .* got \(1, 4, 3\); pass class indices, not one-hot"
