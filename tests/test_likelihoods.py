@@ -435,7 +435,7 @@ def test_a_background_bounds_what_an_outlier_costs_and_is_one_component_of_fixed
     assert torch.allclose(head.log_prob(raw, near), both)
     predictive = head.predictive(*head.components(raw))
     assert torch.allclose(predictive.log_prob(near), both[0, 0])
-    assert predictive.shape[1] == 4
+    assert predictive.shape[1] == head.num_components == 4
 
 
 def both_kinds() -> tuple[NumberOrClass, torch.Tensor, torch.Tensor]:

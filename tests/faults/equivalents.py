@@ -8,7 +8,7 @@ MORE = "more rounds, nodes or slots than are needed change nothing"
 SPEED = "the same digits in another time"
 SYMMETRIC = "nodes, or noise, of the other sign are as good"
 DEFAULT = "older files lack it, and any value that is allowed passes"
-LAYOUT = "how JSON is indented, or a message cut, says nothing"
+LAYOUT = "how JSON is indented, or a message cut, does not matter"
 
 # file, a part of the line, the code before -> why nothing changes
 EQUIVALENT: dict[tuple[str, str, str], str] = {
@@ -31,6 +31,12 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("predictive/mixtures.py", "high - low", "high - low"): "it holds the first of many steps alone",
     ("predictive/mixtures.py", "MANY = 2**14", "14"): SPEED,
     ("predictive/mixtures.py", "MANY = 2**14", "2"): SPEED,
+    ("predictive/mixtures.py", "start.float(), 1e-5)", "1e-05"): SPEED,
+    (
+        "predictive/mixtures.py",
+        "variance = (weights",
+        "wide - mean",
+    ): "a unit of another size, in which the root is the same",
     ("predictive/mixtures.py", "> MANY", "loc.dtype == torch.float64"): SPEED,
     ("predictive/mixtures.py", "loc + scale * float(node)", "loc + scale * float(node)"): SYMMETRIC,
     ("predictive/low_rank.py", "loc + noise * own", "loc + noise * own"): SYMMETRIC,

@@ -340,7 +340,7 @@ def test_a_checkpoint_can_be_read_without_knowing_its_run(folder):
 def test_a_damaged_one_is_not_offered(folder):
     for path in list_checkpoints(folder):
         (path / "state.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"there is no other good one beside it$"):
+    with pytest.raises(CheckpointError, match=r"there is no other good one in its folder$"):
         load_latest(folder, RUN)
 
 

@@ -1,4 +1,4 @@
-"""The loop: interruptions leave no trace in the weights, and every stop is said."""
+"""The loop: interruptions leave no trace in the weights, and every stop is reported."""
 
 import io
 import json
@@ -378,7 +378,7 @@ def test_a_process_that_is_told_to_stop_saves_and_says_so(tmp_path):
     )
 
 
-# --- what is said ---
+# --- what is reported ---
 
 
 def test_going_on_is_said(tmp_path):

@@ -34,21 +34,13 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds.
+    """What a checkpoint holds."""
 
-    Attributes:
-        tensors: the state, by name.
-        run: the run it belongs to, as `Fleet.describe` says it.
-        step: number of steps taken.
-        generators: state of each replica's generator, as hexadecimal text.
-        environment: what bit-exactness depends on (torch version, device, threads).
-    """
-
-    tensors: dict[str, Tensor]
-    run: dict[str, Any]
-    step: int
-    generators: list[str]
-    environment: dict[str, Any]
+    tensors: dict[str, Tensor]  # the state, by name
+    run: dict[str, Any]  # the run it belongs to, as `Fleet.describe` says it
+    step: int  # number of steps taken
+    generators: list[str]  # state of each replica's generator, as hexadecimal text
+    environment: dict[str, Any]  # what bit-exactness depends on (torch version, device, threads)
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -112,7 +104,7 @@ def load(path: Path, run: Mapping[str, Any] | None = None) -> Checkpoint:
         return _load(path, run)
     except CheckpointError as error:
         good = [other for other in list_checkpoints(path.parent) if other != path and _is_good(other, run)]
-        hint = f"the last good one is {good[-1]}" if good else "there is no other good one beside it"
+        hint = f"the last good one is {good[-1]}" if good else "there is no other good one in its folder"
         raise CheckpointError(f"{path}: {error}; {hint}") from None
 
 
