@@ -209,10 +209,12 @@ def main() -> int:
             return shares.summary(outcomes(), given), found
 
         report, found = tried(sampled, all_tests=False)
-        left = [sampled[number] for number, wrong in sorted(found.items()) if wrong]
+        passed = [sampled[number] for number, wrong in sorted(found.items()) if wrong]
+        survivors = [each for mutant, _ in passed if (each := _explained(mutant))["reason"]]
+        left = [each for each in passed if not _explained(each[0])["reason"]]
         again, found = tried(left, all_tests=True)
     report["minutes"] = round(report["minutes"] + again["minutes"], 1)
-    survivors = [_explained(left[number][0]) for number in range(len(left)) if found.get(number, "no time")]
+    survivors += [_explained(left[number][0]) for number in range(len(left)) if found.get(number, "no time")]
     killed = round(1 - len(survivors) / report["made"], 3) if report["made"] else None
     del report["fallen"]
     shares.write({**report, "of": len(every), "killed": killed, "survivors": survivors}, given.report)

@@ -124,6 +124,16 @@ def test_the_first_format_had_a_linear_part_half_as_wide():
             check_tensors(content.record | {"version": version}, content.tensors | half)
 
 
+def test_a_classifier_may_have_no_linear_part():
+    content = saved("classes")
+    parts = {name: value[:0] for name, value in content.tensors.items() if name.endswith("outputs.bias")}
+    weights = {name.replace("bias", "weight"): value.new_zeros(0, 0) for name, value in parts.items()}
+    checked(content, **parts, **weights)
+    for name, value in parts.items():
+        with pytest.raises(ValueError, match=rf"{name} has the shape \(1,\), not \(0\)"):
+            checked(content, **parts | weights | {name: value.new_zeros(1)})
+
+
 # --- the record ---
 
 
