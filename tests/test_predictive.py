@@ -223,7 +223,7 @@ def test_a_sample_keeps_one_z_global_per_task_and_another_z_local_for_each_point
 
 
 def test_a_label_sample_keeps_one_z_global_per_task():
-    """Draw k is certain of class k, so that a label says where it came from."""
+    """Draw k is certain of class k: a label shows its draw."""
     certain = torch.eye(3).clamp(min=1e-30).log()[:, None, None, None].expand(3, 1, 2, 40, 3)
     sample = CategoricalPredictive(certain).sample(20, torch.Generator().manual_seed(0))
     assert (sample == sample[:, :, :1]).all()

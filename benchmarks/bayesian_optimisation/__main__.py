@@ -26,16 +26,19 @@ import torch
 
 from benchmarks.bayesian_optimisation.family import Family, FamilySettings, learn
 from benchmarks.bayesian_optimisation.methods import GaussianProcess, Method, Related, Search, random
-from benchmarks.bayesian_optimisation.panel import panel
+from benchmarks.bayesian_optimisation.panel import Panel
 from benchmarks.bayesian_optimisation.problems import FAMILIES, SINGLE, first_points, problem
 from benchmarks.bayesian_optimisation.summary import summarise
+from dsvnp.botorch.panel import SHARES
 from dsvnp.pretrained.loading import SHIPPED
 
 FOLDER = Path(__file__).parents[2] / "results" / "bayesian-optimisation"
 FIRST, SINGLE_TOTAL, FAMILY_TOTAL = 5, 30, 15
 NETWORKS = {"tables": 32, "curves": 3, "landscapes": 10}  # most inputs of each pretrained network
-# On single functions: BoTorch searches a Gaussian process about as its tutorials do; networks have smaller rounds.
+# On single functions: BoTorch searches a Gaussian process about as its tutorials do; a panel takes as many points, and
+# one with a network, which costs a hundred times more per point, fewer.
 THOROUGH = Search(raw_samples=512, num_restarts=8, max_steps=100, round_points=144)
+LEAN = Search(raw_samples=128, num_restarts=2, max_steps=15)
 ON_FAMILIES = ("random", "gp", "related")
 
 
@@ -44,7 +47,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--problems", nargs="*", default=[*FAMILIES, *SINGLE])
-    parser.add_argument("--methods", nargs="*", help="random, gp, related, a network, both; all by default")
+    parser.add_argument(
+        "--methods", nargs="*", help="random, gp, panel, related, a network, both; all by default"
+    )
     parser.add_argument("--network", default="landscapes", help="the pretrained network of the method both")
     parser.add_argument("--weights", type=Path, help="folder of pretrained weights in place of the package's")
     parser.add_argument("--seeds", type=int, default=20)
@@ -72,6 +77,8 @@ def run(args: argparse.Namespace) -> None:
         "related": learning.to_dict(),
         "network": args.network,
         "single_search": asdict(THOROUGH),
+        "network_search": asdict(LEAN),
+        "panel_shares": SHARES,
     }
     (args.out / "settings.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
     for name, method, seed in units(args):
@@ -90,7 +97,9 @@ def units(args: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
     for name in args.problems:
         there = networks(name, args.weights)
         own = (
-            ON_FAMILIES if name in FAMILIES else ("random", "gp", *there, *["both"] * (args.network in there))
+            ON_FAMILIES
+            if name in FAMILIES
+            else ("random", "gp", "panel", *there, *["both"] * (args.network in there))
         )
         for seed in range(args.seeds):
             yield from ((name, method, seed) for method in own if method in (args.methods or own))
@@ -119,8 +128,10 @@ def make(
         return random if method == "random" else GaussianProcess(search)
     if name in FAMILIES:
         return Related(family(name, settings), search)
+    if method == "panel":
+        return Panel(THOROUGH)
     network = args.network if method == "both" else method
-    return panel(network, search, args.weights, with_gp=method == "both")
+    return Panel(LEAN, network, method == "both", args.weights)
 
 
 def optimise(name: str, method: Method, seed: int) -> list[float]:

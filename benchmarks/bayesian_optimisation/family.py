@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from benchmarks.bayesian_optimisation.problems import DOUBLE, Problem
-from benchmarks.bayesian_optimisation.warping import Warp
+from dsvnp.botorch.warping import Warp
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.models.transformer import Transformer
 from dsvnp.networks import Shape

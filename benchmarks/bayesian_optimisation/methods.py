@@ -6,7 +6,6 @@ for networks rounds of random points around the best so far, in a tenth of the t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -96,31 +95,6 @@ def fitted(x: Tensor, y: Tensor) -> SingleTaskGP:
     model = SingleTaskGP(x, y)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return model
-
-
-def left_out_by_gp(model: SingleTaskGP, rows: list[Tensor]) -> Tensor:
-    """ln p of the points of each fold given all others, with the kernel of all points, in the units of y.
-
-    With P = K⁻¹ the points of a fold have the covariance (P_ff)⁻¹ and the error (P_ff)⁻¹ (P y)_f given all others; for
-    single points that is Eq. 5.12 of Rasmussen & Williams.
-    """
-    with torch.no_grad():
-        prior = model.likelihood(model.forward(model.train_inputs[0]))
-        precision = torch.linalg.inv(prior.covariance_matrix)
-        pull = precision @ (model.train_targets - prior.mean)
-        covariances = [torch.linalg.inv(precision[fold][:, fold]) for fold in rows]
-        error = torch.cat([each @ pull[fold] for each, fold in zip(covariances, rows, strict=True)])
-        variance = torch.cat([each.diagonal() for each in covariances])
-        log_prob = -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
-        return log_prob - model.outcome_transform.stdvs.squeeze().log()
-
-
-def stacked(log_likelihood: Tensor, rounds: int = 100) -> Tensor:
-    """Weights [M] with the largest Σ_i ln Σ_m w_m p_m(y_i), from ln p_m(y_i) [M, n], by expectation maximisation."""
-    weights = torch.full_like(log_likelihood[:, 0], 1 / len(log_likelihood))
-    for _ in range(rounds):
-        weights = (log_likelihood + weights.log().unsqueeze(1)).softmax(0).mean(1)
-    return weights
 
 
 # --- acquisition ---

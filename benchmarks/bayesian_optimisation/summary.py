@@ -28,10 +28,11 @@ TITLES = {
 NAMES = {
     "random": ("random search", COLOURS["nn"]),
     "gp": ("SingleTaskGP", COLOURS["gp"]),
+    "panel": ("panel of Gaussian processes", COLOURS["cnp"]),
     "tables": ("pretrained tables", COLOURS["tabtnp"]),
     "curves": ("pretrained curves", COLOURS["dsvnp"]),
     "landscapes": ("pretrained landscapes", COLOURS["np"]),
-    "both": ("pretrained + GP", COLOURS["attnnp"]),
+    "both": ("panel with a pretrained network", COLOURS["attnnp"]),
     "related": ("TNP, 20 related functions seen", COLOURS["dsvtnp"]),
 }
 FIRST = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 MASKED = "the number stands for a missing value, and what is computed from it is replaced afterwards"
 EDGE = "both sides agree at the edge itself, or no value lies there"
 MORE = "more rounds, nodes or slots than are needed change nothing"
-LAYOUT = "how JSON is indented, or a message cut, says nothing"
+LAYOUT = "how JSON is indented, or a message cut, does not matter"
 
 # file, a part of the line, the code before -> why nothing changes
 EQUIVALENT: dict[tuple[str, str, str], str] = {

@@ -34,10 +34,12 @@ ODD = replace(
     local_posterior="ladder",
 )
 SHIFTED = replace(ARCH, transformer=replace(SMALL, equivariant=True))
+WAVY = replace(ARCH, embed_x="fourier", num_waves=3, dim_latx=6)
 ATTENTIVE = replace(ARCH, self_attention=1, num_heads=2)
 CASES = {
     **{name: (name, ARCH) for name in ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")},
     **{f"{name}, all options": (name, ODD) for name in ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")},
+    **{f"{name}, waves": (name, WAVY) for name in ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")},
     "attnnp, self-attention": ("attnnp", ATTENTIVE),
     "tnp, equivariant": ("tnp", SHIFTED),
     "dsvtnp, equivariant": ("dsvtnp", SHIFTED),

@@ -5,6 +5,7 @@ import re
 import statistics
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from chromium import CHROMIUM, Browser
@@ -51,11 +52,11 @@ def show(browser, url, tab, width=1280, dark=False):
     time.sleep(0.3)
 
 
-def place(browser, x, y):
-    """Where a point of the first panel's data lies in the window."""
+def place(browser, x, y, owner="playground.tabs.curves.panels.find(p => p.visible)"):
+    """Where a point of the data lies in the window, for the plot of a panel or tab."""
     return browser.run(
         f"""(() => {{
-          const {{ plot }} = playground.tabs.curves.panels.find(p => p.visible);
+          const {{ plot }} = {owner};
           const box = plot.canvas.getBoundingClientRect();
           return [box.left + plot.px({x}), box.top + plot.py({y})];
         }})()"""
@@ -104,6 +105,17 @@ def test_what_can_be_used_has_a_name_for_screen_readers(browser, url, tab):
     assert len(used) > 10
     nameless = [node["role"]["value"] for node in used if not node.get("name", {}).get("value")]
     assert set(nameless) <= {"RootWebArea", "main"}
+
+
+@pytest.mark.skipif("DSVNP_AXE" not in os.environ, reason="set DSVNP_AXE to axe.min.js (npm pack axe-core)")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("tab", TABS)
+def test_axe_core_finds_nothing(browser, url, tab, dark):
+    show(browser, url, tab, 390 if dark else 1280, dark)
+    browser.run(f"document.querySelector('#panel-{tab} .help summary').click()")
+    browser.run(Path(os.environ["DSVNP_AXE"]).read_text(encoding="utf-8") + ";0")
+    found = browser.run("axe.run().then(r => r.violations.map(v => [v.id, v.impact, v.nodes[0].html]))")
+    assert found == []
 
 
 def test_a_page_opened_as_a_file_says_what_to_do(browser):
@@ -264,6 +276,13 @@ def test_one_latent_is_frozen_while_the_other_is_resampled(browser, url):
     after = browser.run(f"({{...{tab}.seeds}})")
     assert after["global"] == seeds["global"]
     assert after["local"] != seeds["local"]
+    for name in ("Freeze z_G", "Freeze z_*"):  # the other way round
+        labels = "[...document.querySelectorAll('#panel-branches label')]"
+        browser.run(f"{labels}.find(l => l.innerText.includes('{name}')).querySelector('input').click()")
+    press(browser, "branches", "Resample")
+    last = browser.run(f"({{...{tab}.seeds}})")
+    assert last["global"] != after["global"]
+    assert last["local"] == after["local"]
 
 
 def test_pushes_narrow_the_mass(browser, url):
@@ -293,3 +312,53 @@ def test_painted_pixels_are_read(browser, url):
     browser.key("ArrowLeft")
     browser.key("Enter")
     browser.until("document.getElementById('live').textContent.includes('ink')", "the cell to be announced")
+
+
+@pytest.mark.parametrize("width", [390, 1280], ids=["finger", "mouse"])
+def test_two_branches_by_finger_mouse_and_keyboard(browser, url, width):
+    show(browser, url, "branches", width)
+    points = "playground.tabs.branches.set.points"
+    count = browser.run(f"{points}.length")
+    x, y = place(browser, 0.4, 2.0, "playground.tabs.branches")
+    if width < 600:
+        browser.touch("Start", x, y)
+        browser.touch("End")
+    else:
+        browser.click(x, y)
+    browser.until(f"{points}.length === {count + 1}", "a point")
+    assert browser.run(f"{points}.at(-1).y") == pytest.approx(2.0, abs=0.1)
+    browser.run("playground.tabs.branches.canvas.focus()")
+    browser.key("ArrowDown")
+    assert browser.run(f"{points}.at(-1).y") < 2.0
+    browser.key("Delete")
+    browser.until(f"{points}.length === {count}", "the point to go")
+    assert browser.complaints == []
+
+
+def test_a_finger_pushes_the_cart(browser, url):
+    show(browser, url, "cartpole", 390)
+    tab = "playground.tabs.cartpole"
+    button = (
+        "[...document.querySelectorAll('#panel-cartpole button')].find(b => b.textContent.includes('right'))"
+    )
+    browser.run(f"{button}.scrollIntoView({{block: 'center'}})")
+    box = browser.run(
+        f"(() => {{ const b = {button}.getBoundingClientRect(); return [b.x, b.y, b.width, b.height] }})()"
+    )
+    browser.touch("Start", box[0] + box[2] / 2, box[1] + box[3] / 2)
+    browser.touch("End")
+    browser.until(f"{tab}.transitions.length === 3", "three measurements of a push")
+
+
+def test_a_finger_paints(browser, url):
+    show(browser, url, "digits", 390)
+    tab = "playground.tabs.digits"
+    press(browser, "digits", "Clear")
+    browser.run("document.querySelector('.pad').scrollIntoView({block: 'center'})")
+    pad = "document.querySelector('.pad').getBoundingClientRect()"
+    left, top, width = (browser.run(f"{pad}.{name}") for name in ("left", "top", "width"))
+    browser.touch("Start", left + width / 2, top + 0.2 * width)
+    for share in (0.3, 0.5, 0.7):
+        browser.touch("Move", left + width / 2, top + share * width)
+    browser.touch("End")
+    assert 14 < browser.run(f"[...{tab}.pad.ink].filter(v => !Number.isNaN(v)).length") < 80

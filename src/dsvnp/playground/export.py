@@ -21,7 +21,7 @@ from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.naming import lookup
 
 MODELS = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")  # what `js/models.js` can compute
-CHOICES = {"likelihood": ("gaussian",), "aggregator": ("mean",), "embed_x": ("none", "mlp")}
+CHOICES = {"likelihood": ("gaussian",), "aggregator": ("mean",), "embed_x": ("none", "mlp", "fourier")}
 UNUSED = ("local_posterior.",)  # parts that training alone reads
 MANIFEST = "manifest.json"
 

@@ -10,15 +10,10 @@ from torch import Tensor
 
 
 class Predictive(ABC):
-    """A mixture of K × S components for each target; see the kinds.
+    """A mixture of K × S components for each target; see the kinds."""
 
-    Attributes:
-        log_weights: ln w, [K, S, B, T], normalised over S; None means equal weights.
-        components_per_draw: how many neighbours on the S axis belong to one draw of z_*.
-    """
-
-    log_weights: Tensor | None = None
-    components_per_draw: int = 1
+    log_weights: Tensor | None = None  # ln w, [K, S, B, T], normalised over S; None means equal weights
+    components_per_draw: int = 1  # how many neighbours on the S axis belong to one draw of z_*
 
     @property
     @abstractmethod

@@ -56,6 +56,33 @@ export class MLP {
   }
 }
 
+/** x → W [x, sin(2^k π/4 x), cos(2^k π/4 x)], k = 0 … K − 1. */
+export class Fourier {
+  constructor(tensors, name) {
+    this.layer = named(tensors, `${name}.linear`);
+  }
+
+  apply(rows, { data }) {
+    if (!rows) return new Float64Array(0);
+    const D = data.length / rows,
+      K = (this.layer.in / D - 1) / 2,
+      waves = new Float64Array(rows * this.layer.in);
+    for (let row = 0; row < rows; row++) {
+      const to = row * this.layer.in;
+      for (let i = 0; i < D; i++) {
+        const x = data[row * D + i];
+        waves[to + i] = x;
+        for (let k = 0; k < K; k++) {
+          const angle = Math.fround(Math.PI / 4) * 2 ** k * x; // frequencies are float32 in torch
+          waves[to + D + i * K + k] = Math.sin(angle);
+          waves[to + D + (D + i) * K + k] = Math.cos(angle);
+        }
+      }
+    }
+    return linear(waves, rows, this.layer);
+  }
+}
+
 /** Add rows of a part, chosen by an index, to h. */
 function gather(h, part, index, rows, size) {
   if (!index) return add(h, part);

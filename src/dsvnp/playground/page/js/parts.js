@@ -1,6 +1,6 @@
 // Parts that several models are made of (see dsvnp/models/parts.py and the backbone of dsvnp/models/tnp.py).
 
-import { GaussianHead, MLP, Trunk } from "./layers.js";
+import { Fourier, GaussianHead, MLP, Trunk } from "./layers.js";
 import { meanOfRows, softplus } from "./tensor.js";
 
 /** x and y as the encoders read them: embedded where the file has such networks, as they are otherwise. */
@@ -8,7 +8,8 @@ export class Embeddings {
   constructor(tensors, name) {
     const mlp = (part) =>
       tensors[`${name}.${part}.first.bias`] ? new MLP(tensors, `${name}.${part}`, true) : null;
-    this.nets = { x: mlp("x"), y: mlp("y") };
+    const waves = tensors[`${name}.x.linear.bias`] ? new Fourier(tensors, `${name}.x`) : null;
+    this.nets = { x: waves ?? mlp("x"), y: mlp("y") };
   }
 
   x(data, rows) {
