@@ -19,7 +19,7 @@ knows which kernel it is. The file gets a line per cell. Run again, it does what
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,9 @@ from torch import Tensor
 from dsvnp.models import NeuralProcess
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.pretrained import load_pretrained
-from dsvnp.pretrained.curves import predict_curve
-from dsvnp.pretrained.seasons import CurveView, fit_view
+from dsvnp.pretrained.curves import predict_views
+from dsvnp.pretrained.seasons import CurveView
+from dsvnp.pretrained.series import fit_curve, mixed, predict_process
 from dsvnp.sources.gp import GPPrior, gp_tasks
 from dsvnp.sources.gp_exact import exact
 from dsvnp.sources.priors import curves
@@ -83,7 +84,9 @@ def score_family(model: NeuralProcess, family: str, dims: int, pattern: str, cou
         count, 256, dimensions=shares, patterns=PATTERNS[pattern], refresh_every=1
     )
     generator = torch.Generator().manual_seed(SEED)
-    drawn = curves.draw_curves(Random(generator, torch.device("cpu")), settings, count, families()[family])
+    drawn = curves.draw_prior_curves(
+        Random(generator, torch.device("cpu")), settings, count, families()[family]
+    )
     uniform = {"context": torch.rand(count, generator=generator)}
     task = curves.CurvePrior(settings).batch(drawn, uniform, torch.tensor(0))
     return summary(task_means(model, task))
@@ -189,13 +192,17 @@ def _score_function(model: NeuralProcess, name: str, rng: np.random.Generator) -
 
 
 def predicted(model: NeuralProcess, x: Floats, y: Floats, x_target: Floats) -> GaussianPredictive:
-    """The network's predictive distribution at inputs [T, 1]."""
+    """What `CurveRegressor` predicts with this network at inputs [T, 1]."""
     known, outputs, asked = (torch.from_numpy(part) for part in (x, y, x_target))
 
-    def ask(view: CurveView, x: Tensor, y: Tensor, x_target: Tensor) -> GaussianPredictive:
-        return predict_curve(model, x, y, x_target, MAX_CONTEXT, view)
+    def ask(views: Sequence[CurveView], x: Tensor, y: Tensor, x_target: Tensor) -> list[GaussianPredictive]:
+        return predict_views(model, x, y, x_target, MAX_CONTEXT, views)
 
-    return ask(fit_view(known, outputs, "auto", ask), known, outputs, asked)
+    fit = fit_curve(known, outputs, "auto", True, ask)
+    (found,) = ask([fit.view], known, outputs, asked)
+    if fit.process is None:
+        return found
+    return mixed(found, *predict_process(fit.process, known, outputs, asked, MAX_CONTEXT), fit.share)
 
 
 def posterior(kernel: kernels.Kernel, x: Floats, y: Floats, x_target: Floats) -> tuple[Floats, Floats]:

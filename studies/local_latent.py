@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -214,9 +214,8 @@ def measure_latents(
     yield from ((name, float(terms[name])) for name in ("kl_local", "kl_global"))
 
 
-def main() -> None:
-    """Train and measure one recipe on one problem."""
-    recipes = all_recipes()
+def parser_of(recipes: Iterable[str]) -> argparse.ArgumentParser:
+    """The options of a trial."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -230,35 +229,27 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=512, help="tasks to measure on")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, required=True)
+    return parser
+
+
+def main() -> None:
+    """Train and measure recipes on one problem."""
+    recipes = all_recipes()
+    parser = parser_of(recipes)
     chosen = parser.parse_args()
     seeds = [int(seed) for seed in chosen.seeds.split(",")]
     for name in chosen.recipe.split(","):
         if name not in recipes:
             parser.error(f"unknown recipe {name!r}; known: {', '.join(recipes)}")
+    settings = {name: getattr(chosen, name) for name in ("rate", "batch", "width")}
     for name in chosen.recipe.split(","):
         start = time.perf_counter()
-        fleet = train_recipe(
-            chosen.problem,
-            recipes[name],
-            chosen.steps,
-            seeds,
-            chosen.device,
-            chosen.rate,
-            chosen.batch,
-            chosen.width,
-        )
+        recipe = recipes[name]
+        fleet = train_recipe(chosen.problem, recipe, chosen.steps, seeds, chosen.device, *settings.values())
         trained = time.perf_counter() - start
         for row, seed in enumerate(seeds):
-            result: dict[str, Any] = {
-                "problem": chosen.problem,
-                "recipe": name,
-                "steps": chosen.steps,
-                "seed": seed,
-                "rate": chosen.rate,
-                "batch": chosen.batch,
-                "width": chosen.width,
-            }
-            result |= {"seconds": trained, "active": fleet.active[row]}
+            result: dict[str, Any] = {"problem": chosen.problem, "recipe": name, "steps": chosen.steps}
+            result |= {"seed": seed, **settings, "seconds": trained, "active": fleet.active[row]}
             result |= measure_latents(fleet.replica(row), chosen.problem, chosen.device, chosen.tasks)
             line = json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in result.items()})
             print(line, flush=True)

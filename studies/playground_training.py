@@ -113,10 +113,7 @@ def digit_networks(images: torch.Tensor) -> dict[str, Network]:
         2, 1, encoder=(128,) * 3, dim_lat=96, latent_hidden=(128,), decoder=(128,) * 4, sigma_floor=0.05
     )
     source = partial(tasks.DigitPixels, images=images)
-    return {
-        "digits-tnp": Network("tnp", _deep(2, 0.05), source),
-        "digits-np": Network("np", wide, source),
-    }
+    return {"digits-tnp": Network("tnp", _deep(2, 0.05), source), "digits-np": Network("np", wide, source)}
 
 
 def networks(images: torch.Tensor | None = None) -> dict[str, Network]:

@@ -49,6 +49,8 @@ def read_course(path: Path, size: float) -> Course:
     """Read a log; sittings follow each other."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     rows = [(line["step"], -line["log_likelihood"][0]) for line in lines if line["step"] > WARM]
+    if not rows:
+        raise ValueError(f"{path} has no line beyond step {WARM}, where the warm-up ends; train for longer")
     steps, loss = np.array(rows, float).T
     return Course(size, steps, loss)
 

@@ -57,7 +57,7 @@ def recipe_of(way: str, typical_rows: int, effort: str, changes: dict[str, Any])
     return Started(**{**vars(usual), "validate_every": 50, "evenness": 0.0})
 
 
-def measure(way: str, family: str, new: int) -> dict[str, Any]:
+def measure_start(way: str, family: str, new: int) -> dict[str, Any]:
     """Scores of one way on one family."""
     if way == AS_IS:
         return measure_as_is(family, new)
@@ -93,7 +93,7 @@ def main() -> None:
     for family in options.families.split(","):
         for way in (AS_IS, *STEPS):
             if not any((line["way"], line["family"]) == (way, family) for line in lines):
-                lines.append(measure(way, family, options.new))
+                lines.append(measure_start(way, family, options.new))
                 options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
                 print(json.dumps(lines[-1]), flush=True)
 

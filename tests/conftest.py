@@ -1,4 +1,4 @@
-"""What all tests share: one thread each, so that two of them can run beside each other."""
+"""What all tests share: one thread each, because two of them run at the same time."""
 
 import torch
 

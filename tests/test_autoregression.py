@@ -299,7 +299,7 @@ def test_permuted_targets_in_permuted_orders_have_the_same_likelihood(name, bloc
     order = torch.tensor([1, 3, 0, 4, 2])
     other = replace(
         task, x_target=task.x_target[:, moved], y_target=task.y_target[:, moved]
-    )  # slot i holds target moved[i], so that target t is in slot argsort(moved)[t]
+    )  # slot i holds target moved[i]: target t is in slot argsort(moved)[t]
     left = model.log_prob_joint(task, order.expand(1, 1, 5), block=block)
     right = model.log_prob_joint(other, moved.argsort()[order].expand(1, 1, 5), block=block)
     torch.testing.assert_close(left, right)

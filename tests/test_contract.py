@@ -1,7 +1,7 @@
 """The contract every registered model meets; a model added to MODELS is covered by that alone.
 
 Tests say what must hold for any model and any kind of y; noise is held fixed wherever two predictions are
-compared. All in float64, so that "the same" means to 1e-12.
+compared. All in float64: "the same" means to 1e-12.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def is_random(model: NeuralProcess) -> bool:
 
 
 def spy_on(owner, method: str, monkeypatch) -> list[tuple]:
-    """Record the arguments of each call of a method, which goes on as before."""
+    """Record the arguments of each call of a method, which works as before."""
     calls, original = [], getattr(owner, method)
 
     def record(*args, **kwargs):

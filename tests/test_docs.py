@@ -134,6 +134,14 @@ def test_the_site_builds_without_a_warning(site):
 
 
 @pytest.mark.xdist_group("site")
+def test_the_reference_shows_comments_of_fields_and_parameters(site):
+    page = (site / "reference" / "data" / "index.html").read_text(encoding="utf-8")
+    assert "Mean of each column, [D]." in page  # next to a field of Standardizer
+    assert "At least one, in the order of their turns;" in page  # above one of Rotation
+    assert "drawing it again is no part of a captured step." in page  # next to a parameter of CartPoleTasks
+
+
+@pytest.mark.xdist_group("site")
 def test_links_of_the_site_lead_to_pages_and_places(site):
     pages = {path: Links(path) for path in site.rglob("*.html") if path.name != "404.html"}
     assert (site / "playground" / "page" / "js" / "app.js").is_file()

@@ -214,6 +214,10 @@ def test_classes_refuse_labels_that_are_not_integers(dtype):
         Categorical(3).check(torch.zeros(1, 3, 1, dtype=dtype), "y_target")
 
 
+def test_classes_accept_one_label_per_point():
+    Categorical(3).check(torch.zeros(1, 4, 1, dtype=torch.long), "y_context")
+
+
 def test_classes_refuse_one_hot_labels():
     with pytest.raises(
         ValueError, match=r"one label per point, .* got \(1, 4, 3\); pass class indices, not one-hot"
@@ -431,7 +435,7 @@ def test_a_background_bounds_what_an_outlier_costs_and_is_one_component_of_fixed
     assert torch.allclose(head.log_prob(raw, near), both)
     predictive = head.predictive(*head.components(raw))
     assert torch.allclose(predictive.log_prob(near), both[0, 0])
-    assert predictive.shape[1] == 4
+    assert predictive.shape[1] == head.num_components == 4
 
 
 def both_kinds() -> tuple[NumberOrClass, torch.Tensor, torch.Tensor]:

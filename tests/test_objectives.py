@@ -123,7 +123,7 @@ def test_a_batch_of_one_point_is_divided_by_one(draws):
 
 @pytest.mark.parametrize("missing", ["q", "p", "z"])
 def test_a_latent_that_is_not_whole_has_neither_divergence_nor_ratio(draws, missing):
-    """Draws from a prior have no posterior beside them: nothing is to be weighed."""
+    """Draws from a prior have no posterior next to them: nothing is to be weighed."""
     torch.testing.assert_close(
         importance_weighted(draws._replace(**{f"{missing}_local": None, f"{missing}_global": None})),
         importance_weighted(Draws(draws.log_likelihood, COUNTED)),

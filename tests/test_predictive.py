@@ -223,7 +223,7 @@ def test_a_sample_keeps_one_z_global_per_task_and_another_z_local_for_each_point
 
 
 def test_a_label_sample_keeps_one_z_global_per_task():
-    """Draw k is certain of class k, so that a label says where it came from."""
+    """Draw k is certain of class k: a label shows its draw."""
     certain = torch.eye(3).clamp(min=1e-30).log()[:, None, None, None].expand(3, 1, 2, 40, 3)
     sample = CategoricalPredictive(certain).sample(20, torch.Generator().manual_seed(0))
     assert (sample == sample[:, :, :1]).all()
@@ -354,6 +354,18 @@ def fitting(kind: str) -> Predictive:
 def test_another_number_of_outputs_is_refused(kind, width, method):
     with pytest.raises(ValueError, match=r"y must have [16] outputs? per target, .* got \(4, 5, \d\)"):
         getattr(fitting(kind), method)(torch.zeros(4, 5, width))
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "low-rank", "categorical"])
+def test_another_number_of_tasks_or_targets_is_refused_and_one_is_repeated(kind):
+    predictive = fitting(kind)
+    width = 1 if kind == "categorical" else 6
+    for tasks, targets in ((3, 5), (4, 6), (5, 4)):
+        with pytest.raises(ValueError, match=rf"= \[4, 5, {width}\], got \({tasks}, {targets}, {width}\)"):
+            predictive.log_prob(torch.zeros(tasks, targets, width))
+    whole = predictive.log_prob(torch.zeros(4, 5, width))
+    for shape in ((1, 5, width), (4, 1, width), (5, width)):
+        torch.testing.assert_close(predictive.log_prob(torch.zeros(shape)), whole)
 
 
 def test_labels_that_are_not_whole_are_refused_and_whole_ones_are_not():

@@ -1,7 +1,7 @@
 """The list of tables: which, what is to be predicted, which columns are left out, and which part each belongs to.
 
     python benchmarks/tables/catalogue.py            # check every table against its checksum
-    python benchmarks/tables/catalogue.py --write    # measure anew: rows, columns, checksums, parts, versions
+    python benchmarks/tables/catalogue.py --write    # measure again: rows, columns, checksums, parts, versions
 
 The list was fixed before any network was pretrained. Rules that chose it:
 

@@ -232,7 +232,7 @@ def measured(entry: Entry) -> Entry:
 
 
 def checksum(table: Table) -> str:
-    """SHA-256 of inputs, target and mask; single precision, so that another platform's logarithm gives the same."""
+    """SHA-256 of inputs, target and mask; single precision: logarithms of all platforms agree."""
     found = hashlib.sha256()
     x = np.where(
         np.isnan(table.x), np.float32(np.nan), table.x.astype(np.float32)

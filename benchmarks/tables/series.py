@@ -144,12 +144,13 @@ def maximum_likelihood(x: Floats, y: Floats, x_test: Floats, period: float, seed
 
 
 def curves(x: Floats, y: Floats, x_test: Floats, period: float, seed: int) -> Mixture:
-    """Prediction of the pretrained network, which is told neither the period nor a kernel."""
+    """Prediction of `CurveRegressor`, which is told neither the period nor a kernel."""
     curve = CurveRegressor().fit(x, y)
     found = curve.predict_dist(x_test)
     assert found.log_weights is not None
     arrays = (found.log_weights.exp()[..., None], found.loc, found.scale)
     view = {"period": curve.view_.period, "circle": curve.view_.circle, "weights": len(curve.view_.weights)}
+    view["share of the process"] = round(curve.share_, 3)
     return Mixture(*(array[0, :, 0, :, 0].T.numpy() for array in arrays), notes=view)
 
 

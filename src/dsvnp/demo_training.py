@@ -13,7 +13,7 @@ from torch import Tensor
 from dsvnp.metrics import point_nll, point_squared_error
 from dsvnp.models import Architecture, NeuralProcess, Transformer, make_model
 from dsvnp.objectives import Objective
-from dsvnp.plotting.figures import Panel, functions_figure
+from dsvnp.plotting.figures import FunctionPanel, functions_figure
 from dsvnp.plotting.style import Look, look_of
 from dsvnp.predictive import Predictive
 from dsvnp.sources.curves import Curves, curve_tasks, draw_curves
@@ -53,10 +53,7 @@ class Demo:
             optimizer=Adam(clip_norm=1.0),
             schedule=Schedule("cosine", warmup=min(100, self.num_steps // 10)),
             objective=Objective(
-                beta_local=10.0,
-                anneal="linear",
-                anneal_steps=max(1, self.num_steps // 2),
-                anneal_local=False,
+                beta_local=10.0, anneal="linear", anneal_steps=max(1, self.num_steps // 2), anneal_local=False
             ),
         )
 
@@ -105,7 +102,9 @@ def _predict(model: NeuralProcess, task: Task) -> Predictive:
     return model.predict(task, generator=torch.Generator(task.x_target.device).manual_seed(0))
 
 
-def _panels(models: dict[str, NeuralProcess], seed: int, device: str) -> list[tuple[str, dict[Look, Panel]]]:
+def _panels(
+    models: dict[str, NeuralProcess], seed: int, device: str
+) -> list[tuple[str, dict[Look, FunctionPanel]]]:
     """Two unseen functions, one seen at few points and one at more."""
     rows = []
     for num_context in (5, 20):
@@ -119,7 +118,9 @@ def _panels(models: dict[str, NeuralProcess], seed: int, device: str) -> list[tu
         task = Task.from_sets(x[:, 200:], y[:, 200:], x[:, :200])
         shown = (grid, y[0, :200, 0], places, y[0, 200:, 0])
         panels = {
-            look_of(name): Panel.of(*shown, _predict(model, task))._replace(draws=_functions(model, task))
+            look_of(name): FunctionPanel.of(*shown, _predict(model, task))._replace(
+                draws=_functions(model, task)
+            )
             for name, model in models.items()
         }
         rows.append((f"{num_context} context points", panels))

@@ -55,31 +55,21 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class LogLikelihood:
-    """An estimated log-likelihood, with measures of its error.
+    """An estimated log-likelihood, with measures of its error."""
 
-    Attributes:
-        values: one number per counted point, output or task, flat, [N], in the order of the tasks; a task's is
-            divided by the number of its points.
-        mean: mean of the values.
-        stderr: Monte-Carlo standard error of the mean by the delta method, with the errors of a task's points taken
-            as fully correlated, because they share draws of z_G: an upper bound. NaN where K is 1.
-        bound: the evidence lower bound, the check from below: never above the exact mean, on average.
-        method: "exact", "prior" or "importance", see the module.
-        draws: K·S, the number of draws behind those `values` that needed the most.
-        still: whether the last two doublings each changed the mean by less than the tolerance.
-        low_ess: share of values with fewer than ten effective draws, (Σw)²/Σw²; NaN where K is 1.
-        history: the mean at each number of draws, of each method that was tried.
-    """
-
+    # one number per counted point, output or task, flat, [N], in the order of the tasks; a task's is divided by the
+    # number of its points
     values: Tensor
-    mean: float
+    mean: float  # mean of the values
+    # Monte-Carlo standard error of the mean by the delta method, with the errors of a task's points taken as fully
+    # correlated, because they share draws of z_G: an upper bound. NaN where K is 1
     stderr: float
-    bound: float
-    method: str
-    draws: int
-    still: bool
-    low_ess: float
-    history: tuple[Level, ...]
+    bound: float  # the evidence lower bound, the check from below: never above the exact mean, on average
+    method: str  # "exact", "prior" or "importance", see the module
+    draws: int  # K·S, the number of draws behind those `values` that needed the most
+    still: bool  # whether the last two doublings each changed the mean by less than the tolerance
+    low_ess: float  # share of values with fewer than ten effective draws, (Σw)²/Σw²; NaN where K is 1
+    history: tuple[Level, ...]  # the mean at each number of draws, of each method that was tried
 
     @property
     def changes(self) -> tuple[float, ...]:

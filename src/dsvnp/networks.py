@@ -178,11 +178,7 @@ class VGG(nn.Module):
     """
 
     def __init__(
-        self,
-        image: Shape,
-        dim_out: int,
-        layers: Sequence[int | str] = VGG19,
-        dropout: float = 0.0,
+        self, image: Shape, dim_out: int, layers: Sequence[int | str] = VGG19, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.image = image

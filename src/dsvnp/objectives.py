@@ -25,41 +25,25 @@ KINDS = ("elbo", "iw", "npml", "gsnn", "si")
 
 
 class Draws(NamedTuple):
-    """Latents that a model drew for a task, from the approximate posterior unless noted, and their likelihoods.
+    """Latents that a model drew for a task, from the approximate posterior unless noted, and their likelihoods."""
 
-    Attributes:
-        log_likelihood: ln p(y_t | …) of each draw, [K, S, B, T].
-        counted: True where a point counts, [B, T].
-        q_global, p_global: posterior and prior of z_G, [B, Z].
-        z_global: draws of z_G from the posterior, [K, B, Z].
-        q_local, p_local: posterior and prior of each z_*, [K, B, T, Z].
-        z_local: draws of z_* from the posterior, [K, S, B, T, Z].
-    """
-
-    log_likelihood: Tensor
-    counted: Tensor
-    q_global: DiagonalGaussian | None = None
-    p_global: DiagonalGaussian | None = None
-    z_global: Tensor | None = None
-    q_local: DiagonalGaussian | None = None
-    p_local: DiagonalGaussian | None = None
-    z_local: Tensor | None = None
+    log_likelihood: Tensor  # ln p(y_t | …) of each draw, [K, S, B, T]
+    counted: Tensor  # True where a point counts, [B, T]
+    q_global: DiagonalGaussian | None = None  # posterior of z_G, [B, Z]
+    p_global: DiagonalGaussian | None = None  # its prior
+    z_global: Tensor | None = None  # draws of z_G from the posterior, [K, B, Z]
+    q_local: DiagonalGaussian | None = None  # posterior of each z_*, [K, B, T, Z]
+    p_local: DiagonalGaussian | None = None  # its prior
+    z_local: Tensor | None = None  # draws of z_* from the posterior, [K, S, B, T, Z]
 
 
 class Bound(NamedTuple):
-    """The terms of the lower bound, each a sum over the counted points of a task, [B].
+    """The terms of the lower bound, each a sum over the counted points of a task, [B]."""
 
-    Attributes:
-        log_likelihood: Σ_t of the mean over draws of ln p(y_t | …).
-        kl_local: Σ_t of the mean over z_G of KL[q(z_*) ‖ p(z_*)]; zero without a local latent.
-        kl_global: KL[q(z_G) ‖ p(z_G)], once per task; zero without a global latent.
-        num_points: number of counted points.
-    """
-
-    log_likelihood: Tensor
-    kl_local: Tensor
-    kl_global: Tensor
-    num_points: Tensor
+    log_likelihood: Tensor  # Σ_t of the mean over draws of ln p(y_t | …)
+    kl_local: Tensor  # Σ_t of the mean over z_G of KL[q(z_*) ‖ p(z_*)]; zero without a local latent
+    kl_global: Tensor  # KL[q(z_G) ‖ p(z_G)], once per task; zero without a global latent
+    num_points: Tensor  # number of counted points
 
     @classmethod
     def of(cls, draws: Draws) -> Bound:

@@ -35,8 +35,13 @@ def read_json(path: Path, remedy: str, largest: int = LARGEST) -> Any:
 
 
 def wrong(data: Any, form: Any, place: str = "") -> str:
-    """What is wrong with data of a form; an empty text if nothing is. What a form does not name may be there too."""
+    """What is wrong with data of a form; an empty text if nothing is. What a form does not name may be there too.
+
+    A tuple of one form also takes null.
+    """
     here = f"has {place}" if place else "holds"
+    if isinstance(form, tuple):
+        return "" if data is None else wrong(data, form[0], place)
     if isinstance(form, dict):
         if not isinstance(data, dict):
             return (
@@ -58,11 +63,11 @@ def wrong(data: Any, form: Any, place: str = "") -> str:
 
 def _is(data: Any, form: Any) -> bool:
     """Whether a single value has a form."""
-    if form is NUMBER:
+    if form is NUMBER or form is float:
         # `statistics` and formats take what a float can hold; NaN stands for null in some files.
-        return data is None or (
-            isinstance(data, int | float) and not isinstance(data, bool) and abs(data) < 1e300
-        )
+        if data is None or isinstance(data, bool):
+            return data is None and form is NUMBER
+        return isinstance(data, int | float) and abs(data) < 1e300
     if form is TEXT:
         return isinstance(data, str) and len(data) <= 500 and data.isprintable()
     if form is int:
@@ -73,7 +78,7 @@ def _is(data: Any, form: Any) -> bool:
 def _words(form: Any) -> str:
     """A form in words."""
     words = {NUMBER: "a number", TEXT: "a text of one line", int: "a whole number", dict: "settings by name"}
-    return {**words, str: "a text", list: "a list"}[form]
+    return {**words, float: "a number", bool: "true or false", str: "a text", list: "a list"}[form]
 
 
 def _short(data: Any) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -262,14 +261,7 @@ def draw_log_prob(likelihood: Likelihood, raw: Tensor, y: Tensor, by_output: boo
 def _global_latent(model: NeuralProcess, task: Task, chunk: int) -> Pair | None:
     """q(z_G | T) and p(z_G | C), [B, Z], from at most `chunk` targets; any proposal is a valid one."""
     assert task.y_target is not None
-    every = slice(None, None, -(-task.num_tasks * task.num_targets // chunk))
-    some = replace(
-        task,
-        x_target=task.x_target[:, every],
-        y_target=task.y_target[:, every],
-        mask_target=task.mask_target[:, every],
-        in_context=None if task.in_context is None else task.in_context[:, every],
-    )
+    some = task.some_targets(every=-(-task.num_tasks * task.num_targets // chunk))
     draws = model.draws(some.joined(), {})
     return None if draws.q_global is None or draws.p_global is None else (draws.q_global, draws.p_global)
 

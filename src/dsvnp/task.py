@@ -132,6 +132,11 @@ class Task:
             in_context=torch.cat([self.mask_context, empty], dim=1),
         )
 
+    def some_targets(self, every: int) -> Task:
+        """Return the task with one in `every` of its targets; its context stays."""
+        per_target = {f"{name}_target" for name in ("x", "y", "mask")} | {"in_context"}
+        return Task(**{n: v[:, ::every] if n in per_target else v for n, v in self.tensors().items()})
+
     def all_points(self) -> tuple[Tensor, Tensor]:
         """Return y_target and in_context of a task whose targets are all its points, as training has it."""
         if self.y_target is None or self.in_context is None:

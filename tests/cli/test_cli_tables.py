@@ -208,7 +208,7 @@ def test_mistakes_with_models_and_outputs(run, tmp_path):
         (["evaluate", model, table, "--plot", tmp_path / "d.png"], "d.png is a folder"),
         (
             ["fit", table, "--target", "flow", "--inputs", "a,a", "--out", tmp_path / "n"],
-            "column 'a' is named twice in 'a,a'",
+            "column 'a' is listed twice in 'a,a'",
         ),
         (["predict", tmp_path / "none", table, "--out", tmp_path / "o.csv"], "holds no estimator"),
         (["predict", model, tmp_path / "none.csv", "--out", tmp_path / "o.csv"], "none.csv is not there"),
@@ -616,7 +616,7 @@ def test_a_file_is_predicted_part_by_part_as_in_one(run, tmp_path, monkeypatch, 
         frame = pl.read_csv(table, null_values="")
         frame.write_parquet(table := tmp_path / "t.parquet")
     assert run("predict", tmp_path / "m", table, "--out", whole, *words)[0] == 0
-    monkeypatch.setattr("dsvnp.cli.table_rows.PART", 7)
+    monkeypatch.setattr("dsvnp.cli.table_answers.PART", 7)
     code, said, err = run("predict", tmp_path / "m", table, "--out", parts, *words)
     assert code == 0, err
     assert "50 rows, 10 left out" in said
@@ -635,7 +635,7 @@ def test_a_later_part_that_is_refused_leaves_the_file_of_before(run, tmp_path, m
     (tmp_path / ".writing-o.csv-0123abcd").write_text("of a process that was killed")
     (tmp_path / ".writing-no.csv-0123abcd").write_text("of another file")
     broken = write(tmp_path / "t.csv", changed("a", 28, "tall"))
-    monkeypatch.setattr("dsvnp.cli.table_rows.PART", 7)
+    monkeypatch.setattr("dsvnp.cli.table_answers.PART", 7)
     code, _, err = run("predict", tmp_path / "m", broken, "--out", out)
     assert code == 2
     assert "'a' held numbers in training but holds" in err or "line 30, column 'a'" in err

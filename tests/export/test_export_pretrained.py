@@ -93,7 +93,7 @@ def test_a_graph_for_curves(dims):
 def test_a_graph_of_a_fitted_curve_holds_its_points(tmp_path, season):
     save_pretrained(small("curves"), Card("curves"), tmp_path, torch.float32)
     x, y, targets = (part.nan_to_num(100.0) for part in table(30, 7, 1))
-    estimator = CurveRegressor(weights=tmp_path, season=season).fit(x.numpy(), y.numpy())
+    estimator = CurveRegressor(weights=tmp_path, season=season, process=False).fit(x.numpy(), y.numpy())
     assert estimator.view_.period == season
     graph = graph_of(estimator)
     assert set(graph.axes) - set(graph.defaults) == {"x_target"}
@@ -101,4 +101,6 @@ def test_a_graph_of_a_fitted_curve_holds_its_points(tmp_path, season):
     mean, std = estimator.predict(targets.numpy(), return_std=True)
     assert (got["mean"][0, :, 0] - torch.from_numpy(mean)).abs().max() < NEAR * std.min()
     with pytest.raises(ValueError, match="at most max_context=20 points, got 30"):
-        graph_of(CurveRegressor(max_context=20, weights=tmp_path).fit(x.numpy(), y.numpy()))
+        graph_of(CurveRegressor(max_context=20, weights=tmp_path, process=False).fit(x.numpy(), y.numpy()))
+    with pytest.raises(ValueError, match="a file holds the network alone; fit with process=False"):
+        graph_of(CurveRegressor(weights=tmp_path).fit(x.numpy(), y.numpy()))

@@ -3,20 +3,16 @@
 A mutant is one file of the package with one small mistake in it: a comparison, an operator, a constant or a condition
 is another one. Its tests should fail. Those that pass show a line that no test guards.
 
-Mutants are sampled by a seed. Each runs in a forked process, which has imported torch and the like already but nothing
-of dsvnp, and gets the mutant in place of the file.
+Mutants are sampled by a seed. Each is first tried with the tests that reach its line, and those that survive with all
+tests of its file (`noticing.py`).
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
-import importlib.abc
-import importlib.machinery
 import os
 import random
-import resource
-import signal
 import sys
 import tempfile
 import time
@@ -24,9 +20,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from types import CodeType
+from typing import Any, NamedTuple
 
-from tests.faults import shares
+from tests.faults import noticing, shares
 from tests.faults.equivalents import reason
 
 ROOT = Path(__file__).parents[2]
@@ -45,9 +42,6 @@ TESTS = {  # patterns of files or folders, and the tests that mirror them, the q
 # What tests import besides dsvnp: imported once, for all mutants.
 OTHERS = ["pytest", "pandas", "scipy.stats", "sklearn.linear_model", "rich.console", "typer", "narwhals"]
 OTHERS += ["safetensors.torch", "torch.distributions", "torch.func", "torch.utils._python_dispatch"]
-PYTEST = ["-q", "-x", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist"]
-# A mutant whose tests take so long counts as noticed: seconds of a processor, and by the clock of a busy machine.
-HANG, HANG_BY_CLOCK = 120, 900
 OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     **{
         ast.Lt: ast.LtE,
@@ -70,24 +64,44 @@ OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
 
 
 class Mutant(NamedTuple):
-    """A file with one mistake."""
+    """A file with one mistake: where in its syntax tree, and what is there before and after."""
 
     path: Path
+    index: int
     line: int
     before: str
     after: str
-    source: str
+
+    def code(self) -> CodeType:
+        """The file with the mistake, on the lines that it had."""
+        tree, node = _place(self.path, self.index)
+        _mutate(node)
+        return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
+
+    def file(self) -> str:
+        return self.path.relative_to(SOURCE).as_posix()
+
+    def module(self) -> str:
+        return ".".join(self.path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """Every mutant of a file."""
-    text = path.read_text(encoding="utf-8")
-    for index in range(sum(1 for _ in _places(ast.parse(text)))):
-        tree = ast.parse(text)
-        node = list(_places(tree))[index]
-        line, before = node.lineno, ast.unparse(node)
-        _mutate(node)
-        yield Mutant(path, line, before, ast.unparse(node), ast.unparse(tree))
+    for index, node in enumerate(_places(ast.parse(path.read_text(encoding="utf-8")))):
+        before = ast.unparse(node)
+        yield Mutant(path, index, node.lineno, before, _after(path, index))
+
+
+def _after(path: Path, index: int) -> str:
+    _, node = _place(path, index)
+    _mutate(node)
+    return ast.unparse(node)
+
+
+def _place(path: Path, index: int) -> tuple[ast.Module, ast.AST]:
+    """The syntax tree of a file, and one of its places."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return tree, list(_places(tree))[index]
 
 
 def _places(tree: ast.Module) -> Iterator[ast.AST]:
@@ -118,56 +132,6 @@ def _mutate(node: ast.AST) -> None:
         node.value = (not node.value) if isinstance(node.value, bool) else node.value + 1  # type: ignore[operator]
 
 
-class _Instead(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
-    """Imports one module from another source."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        name = ".".join(mutant.path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(
-            ".__init__"
-        )
-        super().__init__(name, str(mutant.path))
-        self.mutant = mutant
-
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname != self.name:
-            return None
-        return importlib.machinery.ModuleSpec(
-            fullname, self, origin=self.path, is_package=self.is_package(fullname)
-        )
-
-    def get_code(self, fullname):
-        return compile(self.mutant.source, self.path, "exec", dont_inherit=True)
-
-
-def is_noticed(mutant: Mutant, tests: list[str], folder: Path) -> bool:
-    """Run the tests of a mutant in a process of its own; True if one fails, or if they take too long."""
-    child = os.fork()
-    if not child:
-        os.setpgrp()
-        resource.setrlimit(resource.RLIMIT_CPU, (HANG, HANG))
-        signal.alarm(2 * HANG_BY_CLOCK)  # whatever becomes of the process that waits
-        quiet = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(quiet, 1)
-        os.dup2(quiet, 2)
-        sys.meta_path.insert(0, _Instead(mutant))
-        code = 1
-        try:
-            import pytest
-
-            code = pytest.main([*PYTEST, "--basetemp", str(folder / "tests"), *tests])
-        finally:
-            os._exit(int(code))
-    end = time.monotonic() + HANG_BY_CLOCK
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status) != 0
-        time.sleep(0.05)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return True
-
-
 def all_mutants() -> list[tuple[Mutant, list[str]]]:
     """Every mutant of every module that is tried, with its tests."""
     out = []
@@ -178,8 +142,11 @@ def all_mutants() -> list[tuple[Mutant, list[str]]]:
     return out
 
 
-def prepare(root: Path, sampled: list[tuple[Mutant, list[str]]]) -> shares.Attack:
-    """What one process does: it tries mutants in a folder of its own."""
+Sample = list[tuple[Mutant, list[str]]]
+
+
+def prepare(root: Path, sampled: Sample, all_tests: bool) -> shares.Attack:
+    """What one process does: it tries mutants in a folder of its own, with the tests that reach them or with all."""
     for name in OTHERS:
         with suppress(ImportError):
             importlib.import_module(name)
@@ -187,27 +154,32 @@ def prepare(root: Path, sampled: list[tuple[Mutant, list[str]]]) -> shares.Attac
 
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(dir=root))
+    watch = noticing.Watch({str(mutant.path) for mutant, _ in sampled})
+    if not all_tests:
+        for tests in {tuple(tests) for _, tests in sampled}:
+            watch.run(list(tests), folder)
 
     def numbered(number: int) -> tuple[str, str]:
         mutant, tests = sampled[number]
-        place = mutant.path.relative_to(SOURCE).as_posix()
-        if is_noticed(mutant, tests, folder):
-            return place, ""
-        return place, f"line {mutant.line}: {mutant.before[:150]!r} -> {mutant.after[:150]!r}"
+        file, code = mutant.path, mutant.code()
+        if all_tests:
+            noticed = noticing.surely(mutant.module(), file, code, tests, folder)
+        else:
+            noticed = noticing.quickly(file, code, watch.reached(file, mutant.line), folder)
+        what = f"line {mutant.line}: {mutant.before[:150]!r} -> {mutant.after[:150]!r}"
+        return mutant.file(), "" if noticed else what
 
     return numbered
 
 
 def _explained(mutant: Mutant) -> dict[str, str]:
     """A survivor: where, what, and why nobody could have noticed, if that is known."""
-    file = mutant.path.relative_to(SOURCE).as_posix()
     line = mutant.path.read_text(encoding="utf-8").splitlines()[mutant.line - 1]
-    known = reason(file, line, mutant.before)
     return {
-        "place": f"{file}:{mutant.line}",
+        "place": f"{mutant.file()}:{mutant.line}",
         "before": mutant.before[:200],
         "after": mutant.after[:200],
-        "reason": known,
+        "reason": reason(mutant.file(), line, mutant.before),
     }
 
 
@@ -218,27 +190,34 @@ def main() -> int:
     parser.add_argument("--only", help="mutants of this file alone, by its path below src/dsvnp")
     given = parser.parse_args()
     os.chdir(ROOT)
+    sys.path.insert(0, str(SOURCE.parent))
     end = time.monotonic() + 60 * given.minutes
-    found = all_mutants()
-    random.Random(given.seed).shuffle(found)
-    chosen = [each for each in found if given.only in (None, each[0].path.relative_to(SOURCE).as_posix())]
-    sampled = chosen[: given.count]
-    # First each module as it is: tests that fail anyway would notice every mutant.
-    whole = {tests[0]: (mutant, tests) for mutant, tests in sampled}.values()
-    sound = [(each._replace(source=each.path.read_text(encoding="utf-8")), tests) for each, tests in whole]
+    every = all_mutants()
+    random.Random(given.seed).shuffle(every)
+    sampled = [each for each in every if given.only in (None, each[0].file())][: given.count]
     with tempfile.TemporaryDirectory() as folder:
 
-        def tried(some: list[tuple[Mutant, list[str]]]) -> Iterator[shares.Outcome]:
-            begin = partial(prepare, Path(folder), some)
-            return shares.spread(begin, range(len(some)), given.jobs, end, patience=2 * HANG_BY_CLOCK)
+        def tried(some: Sample, all_tests: bool) -> tuple[dict[str, Any], dict[int, str]]:
+            """A report on some mutants, and what became of each that there was time for."""
+            begin, found = partial(prepare, Path(folder), some, all_tests), dict[int, str]()
 
-        failing = [sound[each.number][1] for each in tried(sound) if not each.wrong]
-        if failing:
-            raise RuntimeError(f"{failing} fail without a mutant")
-        report = shares.summary(tried(sampled), given)
-    survivors = [_explained(sampled[each["number"]][0]) for each in report.pop("fallen")]
+            def outcomes() -> Iterator[shares.Outcome]:
+                for each in shares.spread(begin, range(len(some)), given.jobs, end, noticing.PATIENCE):
+                    found[each.number] = each.wrong
+                    yield each
+
+            return shares.summary(outcomes(), given), found
+
+        report, found = tried(sampled, all_tests=False)
+        passed = [sampled[number] for number, wrong in sorted(found.items()) if wrong]
+        survivors = [each for mutant, _ in passed if (each := _explained(mutant))["reason"]]
+        left = [each for each in passed if not _explained(each[0])["reason"]]
+        again, found = tried(left, all_tests=True)
+    report["minutes"] = round(report["minutes"] + again["minutes"], 1)
+    survivors += [_explained(left[number][0]) for number in range(len(left)) if found.get(number, "no time")]
     killed = round(1 - len(survivors) / report["made"], 3) if report["made"] else None
-    shares.write({**report, "of": len(found), "killed": killed, "survivors": survivors}, given.report)
+    del report["fallen"]
+    shares.write({**report, "of": len(every), "killed": killed, "survivors": survivors}, given.report)
     print(f"{report['made'] - len(survivors)} of {report['made']} mutants were noticed")
     return 0
 

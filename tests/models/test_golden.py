@@ -1,6 +1,6 @@
-"""Each model's numbers, as they were when its equations were last checked by hand and by the tests beside.
+"""Each model's numbers, as they were when its equations were last checked by hand and by other tests.
 
-Parameters, inputs and noise come from sines rather than from a generator, so that the same numbers hold on any
+Parameters, inputs and noise come from sines rather than from a generator: the same numbers hold on any
 machine and any torch. A change that is meant to change them: run this file as a script and paste what it prints.
 """
 

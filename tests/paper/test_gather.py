@@ -8,11 +8,13 @@ import torch
 from rich.console import Console
 
 from dsvnp.paper.curves.experiment import CurvesExperiment
-from dsvnp.paper.experiment import Experiment, Workplace
+from dsvnp.paper.experiment import TERMS, Experiment, Measurement, UnitResult, Workplace
+from dsvnp.paper.field.experiment import FieldExperiment
 from dsvnp.paper.gather import gather, joint_experiment, main
+from dsvnp.paper.label import Label
 from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
 from dsvnp.paper.runner import run, write_results
-from dsvnp.paper.settings import make_experiment
+from dsvnp.paper.settings import as_json, make_experiment
 from dsvnp.paper.toy.experiment import ToyExperiment
 
 
@@ -93,11 +95,48 @@ def test_a_shared_unit_must_agree(runs, tmp_path):
     gp = next(unit for unit in record["units"] if unit["model"] == "gp")
     gp["measurements"][0]["values"][1] += 1
     (other / "units.json").write_text(json.dumps(record))
-    with pytest.raises(ValueError, match="has another gp with seed 0"):
+    with pytest.raises(ValueError, match="has another gp with seed 1"):
         gather(tmp_path / "new", [runs["cnp"], other])
     gather(tmp_path / "new", [runs["cnp"], other], replace=True)
     row = next(row for row in results(tmp_path / "new")["rows"] if row["model"] == "gp")
     assert row["seeds"] == pytest.approx(gp["measurements"][0]["values"], rel=1e-5)
+
+
+def field_run(out: Path, dim_local: int, model: str, seed: int = 0) -> Path:
+    changes = {"recipe.local.dim_local": dim_local, "models": (model,), "num_seeds": 1, "first_seed": seed}
+    made = make_experiment(FieldExperiment, "smoke", ceilings=False, **changes)
+    recipe = as_json(made.recipe.local) if model == "dsvnp" else None
+    marks = {"step": [1], "seconds": [1.0], "log_likelihood": [[0.0]]}
+    training = {term: [[1.0]] if term != "step" else [1] for term in TERMS}
+    extras = {"recipe": recipe, "marks": marks, "training": training}
+    measured = (Measurement("rbf", "log-likelihood", "marginal", "nats/point", (1.0,)),)
+    out.mkdir()
+    write_results(made, [UnitResult(Label(model), (seed,), measured, extras)], out)
+    return out
+
+
+def test_rows_may_have_recipes_of_their_own_but_not_the_seeds_of_one_row(tmp_path):
+    first, other = field_run(tmp_path / "a", 4, "dsvnp"), field_run(tmp_path / "b", 8, "cnp")
+    for runs in ([first, other], [other, first]):
+        gather(tmp_path / "both", runs)
+        assert {row["model"] for row in results(tmp_path / "both")["rows"]} == {"cnp", "dsvnp"}
+    again = field_run(tmp_path / "c", 8, "dsvnp", seed=1)
+    with pytest.raises(ValueError, match="trained dsvnp with several recipes"):
+        gather(tmp_path / "seeds", [first, again])
+    gather(tmp_path / "new", [first, again], replace=True)
+    assert results(tmp_path / "new")["rows"][0]["model"] == "dsvnp"
+
+
+def test_a_reference_of_fewer_seeds_is_counted_once_in_either_order(runs, tmp_path):
+    few = toy_run(tmp_path / "few", ("np",), num_seeds=1)
+    for number, folders in enumerate(([runs["cnp"], few], [few, runs["cnp"]])):
+        gather(tmp_path / str(number), folders)
+        rows = {
+            (row["model"], row["metric"], row["split"]): row
+            for row in results(tmp_path / str(number))["rows"]
+        }
+        for row in results(runs["cnp"])["rows"]:
+            assert rows[row["model"], row["metric"], row["split"]]["seeds"] == row["seeds"]
 
 
 @pytest.mark.parametrize("label", ["../../planted", "dsvnp@../../planted"])

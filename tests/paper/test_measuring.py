@@ -9,7 +9,7 @@ import torch
 
 from dsvnp import Architecture, log_likelihood, make_model
 from dsvnp.metrics import point_nll
-from dsvnp.paper.measuring import FIXED, Likelihoods, by_task, estimate_nll, seeded_predict, some_targets
+from dsvnp.paper.measuring import FIXED, Likelihoods, by_task, estimate_nll, seeded_predict
 from dsvnp.sources.curves import curve_tasks
 
 
@@ -40,7 +40,7 @@ def test_some_targets_of_each_task_are_scored(net):
     predictions = [seeded_predict(net, task, (3, 1)) for task in tasks]
     how = Likelihoods("suffice", max_draws=32, every=3)
     found, scored = estimate_nll(net, tasks, "J", how, predictions), how.scored(tasks)
-    library = log_likelihood(net, [some_targets(task, 3) for task in tasks], points="J", max_draws=32)
+    library = log_likelihood(net, [task.some_targets(3) for task in tasks], points="J", max_draws=32)
     assert torch.equal(found.values, -library.values)
     assert len(found.values) == 5 * 4
     outside = torch.cat([~task.in_context[:, ::3].flatten() for task in tasks])

@@ -13,7 +13,7 @@ import pytest
 
 from dsvnp.cli import app
 from dsvnp.paper.runner import measured, run
-from dsvnp.paper.spread import joined
+from dsvnp.paper.spread import joined_cluster
 from tests.faults.counting import Counting, contents, place
 
 distributed = pytest.importorskip("distributed")
@@ -80,11 +80,14 @@ def test_units_are_in_the_order_of_one_run_whichever_ends_first(tmp_path):
 
 
 def test_what_cannot_be_spread_is_refused(monkeypatch):
-    with pytest.raises(ValueError, match="pass one of them"), joined("tcp://127.0.0.1:1", 2, "cpu"):
+    with pytest.raises(ValueError, match="pass one of them"), joined_cluster("tcp://127.0.0.1:1", 2, "cpu"):
         pass
     monkeypatch.setattr("dsvnp.paper.spread.WAIT", 0.5)
-    with pytest.raises(OSError, match=r"tcp://127\.0\.0\.1:1"), joined("tcp://127.0.0.1:1", None, "cpu"):
+    with (
+        pytest.raises(OSError, match=r"tcp://127\.0\.0\.1:1"),
+        joined_cluster("tcp://127.0.0.1:1", None, "cpu"),
+    ):
         pass
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="torchrun and Dask"), joined(None, 2, "cpu"):
+    with pytest.raises(ValueError, match="torchrun and Dask"), joined_cluster(None, 2, "cpu"):
         pass

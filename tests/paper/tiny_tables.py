@@ -19,7 +19,7 @@ def smooth_rows(num_rows: int, dim_x: int, dim_y: int, seed: int = 0) -> np.ndar
 
 
 def write_tables(directory: Path, num_rows: int = 61) -> Path:
-    """Write all three; the number of rows is odd, so that the halves differ by one."""
+    """Write all three; the number of rows is odd: the halves differ by one."""
     for path, (dim_x, dim_y) in ARFF.items():
         rows = smooth_rows(num_rows, dim_x, dim_y)
         header = "".join(f"@attribute a{i} numeric\n" for i in range(dim_x + dim_y))

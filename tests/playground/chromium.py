@@ -1,6 +1,6 @@
 """A system Chromium driven over its DevTools pipe: pointers, touch, keys, pictures, and what the page complains of.
 
-The pipe (`--remote-debugging-pipe`) carries JSON ended by a zero byte, so that nothing needs to be installed besides
+The pipe (`--remote-debugging-pipe`) carries JSON ended by a zero byte; nothing needs to be installed besides
 the browser.
 """
 

@@ -5,8 +5,8 @@ import torch
 from matplotlib.figure import Figure
 
 from dsvnp.plotting.figures import (
+    FunctionPanel,
     Line,
-    Panel,
     Plot,
     Reference,
     dots_figure,
@@ -22,9 +22,9 @@ X = torch.linspace(0, 1, 50)
 CNP, NP = look_of("cnp"), look_of("np")
 
 
-def panel(num_global: int) -> Panel:
+def panel(num_global: int) -> FunctionPanel:
     loc = torch.arange(float(num_global)).reshape(-1, 1, 1, 1, 1) + X.reshape(1, 1, 1, -1, 1)
-    return Panel.of(X, X.sin(), X[:3], X[:3].sin(), GaussianPredictive(loc, torch.tensor(0.5)))
+    return FunctionPanel.of(X, X.sin(), X[:3], X[:3].sin(), GaussianPredictive(loc, torch.tensor(0.5)))
 
 
 def test_a_latent_model_shows_its_functions_without_noise():
@@ -39,7 +39,7 @@ def test_a_model_without_a_latent_shows_samples_of_its_outputs():
 
 def test_a_panel_survives_json():
     one = panel(3)
-    for before, after in zip(one, Panel.from_lists(one.to_lists()), strict=True):
+    for before, after in zip(one, FunctionPanel.from_lists(one.to_lists()), strict=True):
         torch.testing.assert_close(after, before)
 
 

@@ -44,6 +44,33 @@ def test_a_log_is_read_without_its_warm_up(tmp_path):
     assert course.loss == pytest.approx([1 / 2000, 1 / 2500])
 
 
+def test_a_log_that_ends_in_the_warm_up_is_refused(tmp_path):
+    (tmp_path / "small.jsonl").write_text(json.dumps({"step": 500, "log_likelihood": [-1.0]}) + "\n")
+    with pytest.raises(ValueError, match=r"small\.jsonl has no line beyond step 1500.*train for longer"):
+        scaling.read_course(tmp_path / "small.jsonl", 0.25)
+
+
+def test_logs_of_three_sizes_are_fitted_together(tmp_path, monkeypatch, capsys):
+    """As `dsvnp pretrain --width` writes them: the best size for more compute is then no longer the main one."""
+    for name, course in zip(("small", "main", "large"), courses()[1], strict=True):
+        lines = [
+            {"sitting": 1, "step": int(step), "log_likelihood": [-loss]}
+            for step, loss in zip(course.steps, course.loss, strict=True)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "docs" / "images").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scaling, "NUM_DRAWS", 3)
+    monkeypatch.setattr(scaling, "flops_of_step", lambda recipe: 1e12)
+    monkeypatch.setattr("sys.argv", ["", "."])
+    scaling.main()
+    found = json.loads((tmp_path / "fit.json").read_text())
+    assert found == json.loads(capsys.readouterr().out)
+    assert found["steps"] == {"small": 15_500, "main": 20_500, "large": 5_500}
+    assert found["ahead"]["100"]["size"][0] > 2 * found["ahead"]["1"]["size"][0]
+    assert (tmp_path / "docs" / "images" / "scaling.svg").stat().st_size > 1000
+
+
 def test_operations_grow_with_the_square_of_the_width():
     steps = [scaling.flops_of_step(tables().widened(width)) for width in (0.25, 0.5)]
     assert 3 < steps[1] / steps[0] < 4

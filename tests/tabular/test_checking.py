@@ -1,5 +1,7 @@
 """What a saved estimator must be: every shape, every limit, on both sides of its edge."""
 
+import functools
+import json
 import math
 from dataclasses import replace
 
@@ -29,9 +31,16 @@ def with_gaps():
     return X, Y
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@functools.cache
+def saved(kind):
+    """What a folder would hold; tuples are lists in JSON."""
+    content = content_of(KINDS[kind]())
+    return content._replace(record=json.loads(json.dumps(content.record)))
+
+
+@pytest.fixture(params=KINDS)
 def content(request):
-    return content_of(KINDS[request.param]())
+    return saved(request.param)
 
 
 def checked(content, **changes):
@@ -79,7 +88,7 @@ def test_only_what_may_be_missing_may_be_nan_and_nothing_infinite(content):
 
 
 def test_labels_of_a_context_are_classes():
-    content = content_of(classifier())
+    content = saved("classes")
     good = content.tensors["context.y"]
     count = len(content.record["classes"])
     assert (good.min(), good.max()) == (0, count - 1)
@@ -95,7 +104,7 @@ def test_labels_of_a_context_are_classes():
 
 
 def test_before_format_4_there_was_no_filling_and_before_5_some_tensors_were_not_there():
-    content = content_of(regressor(1))
+    content = saved("one output")
     old = {**content.record, "version": 3}
     del old["filling"]
     check_tensors(old, content.tensors)
@@ -106,7 +115,7 @@ def test_before_format_4_there_was_no_filling_and_before_5_some_tensors_were_not
 
 
 def test_the_first_format_had_a_linear_part_half_as_wide():
-    content = content_of(regressor(1))
+    content = saved("one output")
     weights = {name: value for name, value in content.tensors.items() if name.endswith("outputs.weight")}
     half = {name: value[: len(value) // 2] for name, value in weights.items()}
     check_tensors(content.record | {"version": 1}, content.tensors | half)
@@ -115,12 +124,21 @@ def test_the_first_format_had_a_linear_part_half_as_wide():
             check_tensors(content.record | {"version": version}, content.tensors | half)
 
 
+def test_a_classifier_may_have_no_linear_part():
+    content = saved("classes")
+    parts = {name: value[:0] for name, value in content.tensors.items() if name.endswith("outputs.bias")}
+    weights = {name.replace("bias", "weight"): value.new_zeros(0, 0) for name, value in parts.items()}
+    checked(content, **parts, **weights)
+    for name, value in parts.items():
+        with pytest.raises(ValueError, match=rf"{name} has the shape \(1,\), not \(0\)"):
+            checked(content, **parts | weights | {name: value.new_zeros(1)})
+
+
 # --- the record ---
 
 
 def changed(kind="one output", **changes):
-    record = content_of(KINDS[kind]()).record
-    return {**record, **changes}
+    return {**saved(kind).record, **changes}
 
 
 def test_lists_of_a_record_fit_each_other():
@@ -132,10 +150,52 @@ def test_lists_of_a_record_fit_each_other():
     for part in ("names", "categories"):
         with pytest.raises(ValueError, match=r"an encoding of [23] columns, but 3 inputs"):
             check_record(changed(encoding=good | {part: good[part][:2]}))
-    content = content_of(regressor(1))
+    content = saved("one output")
     uneven = content.record | {"filling": {"medians": [0, 0], "gaps": [False] * 3}}
     with pytest.raises(ValueError, match="2 medians of inputs, but 3 flags of gaps"):
         check_tensors(uneven, content.tensors)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "reason"),
+    [
+        (
+            "one output",
+            {"feature_names_in": ["a", "b", []]},
+            r"feature_names_in\[2\] = a list of 0, not a text",
+        ),
+        ("one output", {"feature_names_in": 3}, "feature_names_in = 3, not a list"),
+        ("one output", {"filling": {"medians": [None], "gaps": []}}, r"medians\[0\] = None, not a number"),
+        ("one output", {"filling": {"medians": [True], "gaps": []}}, r"medians\[0\] = True, not a number"),
+        ("one output", {"filling": {"medians": [1.5], "gaps": [0]}}, r"gaps\[0\] = 0, not true or false"),
+        ("one output", {"target_names": []}, "it names no target"),
+        ("panel", {"panel": [[{"view": [], "order": 0}]]}, "view = a list of 0, not a text"),
+        ("panel", {"panel": [[{"view": "columns", "order": 1.5}]]}, "order = 1.5, not a whole number"),
+        ("panel", {"panel": [[{"view": "columns"}]]}, r"lacks panel\[0\]\[0\].order"),
+        ("panel", {"most_rows": "x"}, "most_rows = 'x', not a whole number"),
+        ("panel", {"most_rows": 0}, "most_rows is 0, not 1 or more"),
+        ("panel", {"leaves": None}, "leaves = None, not a whole number"),
+    ],
+)
+def test_what_a_record_says_of_inputs_and_members_has_its_form(kind, changes, reason):
+    with pytest.raises(ValueError, match=reason):
+        check_record(changed(kind, **changes))
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        ({"categories": [None, None, []]}, "a column of categories without any"),
+        ({"categories": [None, None, [1]]}, r"categories\[2\]\[0\] = 1, not a text"),
+        ({"cycles": [None, ["month"], None]}, "cycles of dates that are not known: month"),
+        ({"cycles": 3}, "encoding.cycles holds 3, not a list"),
+    ],
+)
+def test_an_encoding_has_categories_and_cycles_that_are_known(part, reason):
+    good = {"names": ["a", "b", "c"], "categories": [None, None, ["x"]], "cycles": [None, ["week"], None]}
+    check_record(changed(encoding=good))
+    with pytest.raises(ValueError, match=reason):
+        check_record(changed(encoding=good | part))
 
 
 def test_an_ensemble_needs_its_replicas_and_its_recipe_and_a_panel_does_not():

@@ -16,7 +16,8 @@ from dsvnp import CurveRegressor, Task
 from dsvnp.models import Transformer, make_model
 from dsvnp.models.architecture import Architecture
 from dsvnp.pretrained import Card, load_pretrained, save_pretrained
-from dsvnp.pretrained.curves import boxes
+from dsvnp.pretrained.curves import boxes, predict_curve, predict_views
+from dsvnp.pretrained.seasons import CurveView
 
 ARCH = Architecture(
     6,
@@ -49,7 +50,7 @@ def weights(tmp_path_factory):
 
 @pytest.fixture
 def curve(weights):
-    return CurveRegressor(weights=weights)
+    return CurveRegressor(weights=weights, process=False)
 
 
 # --- the numbers ---
@@ -106,6 +107,42 @@ def test_an_untrained_curve_needs_no_y_beyond_the_fit(curve):
     np.testing.assert_allclose(curve.fit(X[order], Y[order]).predict(ASKED), before, rtol=1e-4, atol=1e-5)
 
 
+def test_a_process_is_mixed_with_the_network(curve):
+    both = clone(curve).set_params(process=True).fit(X, Y)
+    alone = clone(curve).set_params(season=both.view_.period).fit(X, Y)
+    assert alone.process_ is None
+    assert 0 < both.share_ < 1
+    other = both.process_.predict(X, Y, ASKED)[0]
+    expected = (1 - both.share_) * alone.predict(ASKED) + both.share_ * other
+    np.testing.assert_allclose(both.predict(ASKED), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_functions_are_of_the_network_or_of_the_process(curve):
+    both = clone(curve).set_params(process=True).fit(X, Y)
+    drawn = both.sample_functions(ASKED, 6, random_state=5)
+    np.testing.assert_array_equal(drawn, both.sample_functions(ASKED, 6, random_state=5))
+    both.share_ = 1.0
+    functions = both.sample_functions(ASKED, 4000)
+    np.testing.assert_allclose(functions.mean(1), both.process_.predict(X, Y, ASKED)[0], atol=0.1)
+    both.share_ = 0.0
+    alone = clone(curve).set_params(season=both.view_.period).fit(X, Y)
+    np.testing.assert_array_equal(both.sample_functions(ASKED, 2), alone.sample_functions(ASKED, 2))
+
+
+def test_a_season_is_continued_with_the_package_weights():
+    t = np.arange(0, 12, 0.1)
+    truth = 0.3 * t + np.sin(2 * np.pi * t)
+    y = truth + 0.1 * np.random.default_rng(4).normal(size=len(t))
+    found = CurveRegressor().fit(t[t < 10], y[t < 10])
+    assert found.view_.period == pytest.approx(1.0, rel=0.01)
+    mean, std = found.predict(t[t >= 10], return_std=True)
+    assert np.sqrt(np.mean(np.square(mean - truth[t >= 10]))) < 0.1
+    assert 0.15 < std.mean() < 0.4
+    assert (
+        0.1 < found.predict(t[20:80:3] + 0.05, return_std=True)[1].mean() < 0.2
+    )  # between points it is mostly noise
+
+
 # --- what may be passed ---
 
 
@@ -133,6 +170,14 @@ def test_dates_are_days(curve):
         curve.predict(asked)
 
 
+def test_dates_have_seasons_of_the_calendar():
+    dates = np.datetime64("2020-01-01") + 7 * np.arange(150)  # less than three years
+    days = dates.astype("datetime64[D]").astype(float)
+    y = np.sin(2 * np.pi * days / 365.2425) + 0.1 * RNG.normal(size=150)
+    assert CurveRegressor().fit(dates, y).view_.period == pytest.approx(365.2425)
+    assert CurveRegressor().fit(days, y).view_.period is None  # numbers: too few cycles
+
+
 def test_it_is_a_regressor_of_scikit_learn(curve):
     copy = clone(curve.set_params(max_context=30))
     assert copy.max_context == 30
@@ -156,6 +201,13 @@ def test_it_is_a_regressor_of_scikit_learn(curve):
 def test_bad_input_is_refused(curve, x, y, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         curve.fit(x, y)
+
+
+def test_a_season_of_two_inputs_and_densities_of_too_few_outputs_are_refused(curve):
+    with pytest.raises(ValueError, match="a season needs one input, got 2; leave season=2 out"):
+        clone(curve).set_params(season=2).fit(np.stack([X, Y], 1), Y)
+    with pytest.raises(ValueError, match="one output per input of X, 15, got 1"):
+        curve.fit(X, Y).log_prob(ASKED, [1.0])
 
 
 def test_other_inputs_than_the_fits_are_refused(curve):
@@ -200,6 +252,17 @@ def test_pieces_of_a_long_curve_are_put_in_the_order_asked(curve):
         rows, near = (part.numpy() for part in places)
         single = clone(curve).fit(x[near], y[near]).predict(asked[rows])
         np.testing.assert_allclose(together[rows], single, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("max_context", [100, 20])
+def test_several_views_at_once_are_each_by_itself(curve, max_context):
+    x, y, asked = torch.from_numpy(X)[:, None], torch.from_numpy(Y), torch.from_numpy(ASKED)[:, None]
+    views = [CurveView(), CurveView(1.3, True, 2.0), CurveView(0.7, False, 5.0, (1.0, 2.0, 0.5, -0.5))]
+    found = predict_views(curve._model(), x, y, asked, max_context, views)
+    for each, view in zip(found, views, strict=True):
+        expected = predict_curve(curve._model(), x, y, asked, max_context, view)
+        torch.testing.assert_close(each.mean, expected.mean, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(each.stddev, expected.stddev, rtol=1e-4, atol=1e-6)
 
 
 # --- functions and pictures ---

@@ -81,6 +81,16 @@ def test_seats_go_to_whom_held_out_rows_prefer():
     assert set(give_seats(scores, 8, [True, True, False], 1)) == {0, 2}  # a second network view is too dear
 
 
+def test_few_labels_believe_the_better_view_and_many_a_mixture():
+    # The second view is right where the first is wrong: once in ten rows.
+    scores = torch.log(torch.tensor([[0.9] * 9 + [0.01], [0.5] * 9 + [0.99]], dtype=torch.float64))
+    few, many = (mixture_weights(scores.repeat(1, times), labels=True)[0] for times in (3, 60))
+    stacked = mixture_weights(scores.repeat(1, 60))[0]
+    shares = (scores.repeat(1, 3).sum(1) / 5).softmax(0)
+    assert float(many) == pytest.approx(float(stacked), abs=0.05)
+    assert abs(float(few - shares[0])) < abs(float(mixture_weights(scores.repeat(1, 3))[0] - shares[0]))
+
+
 def test_the_stretch_is_that_of_the_noise():
     generator = torch.Generator().manual_seed(0)
     y = 3 * torch.randn(400, 1, generator=generator).double()

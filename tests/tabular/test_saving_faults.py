@@ -14,6 +14,7 @@ from safetensors.torch import load, save
 from dsvnp import NPClassifier, NPRegressor, files
 from dsvnp.tabular import saving
 from dsvnp.tabular.base import BaseNP
+from dsvnp.tabular.encoding import Filling
 from tests.faults.attacks import damage
 from tests.faults.injection import count, fault
 
@@ -57,6 +58,7 @@ HOSTILE = {
     "version": lambda record: record.update(version=None),
     "targets": lambda record: record.update(target_names=[1]),
     "lacking": lambda record: record.pop("recipe"),
+    "medians": lambda record: record["filling"].update(medians=[None] * 3),
 }
 
 
@@ -76,6 +78,12 @@ def test_what_is_no_record_is_one_line(tmp_path, text):
     with pytest.raises(ValueError, match=r"estimator\.json") as refusal:
         NPRegressor.load(path)
     assert "\n" not in str(refusal.value)
+
+
+def test_before_format_4_nothing_was_filled_in(tmp_path):
+    path = regressor(1).save(tmp_path / "model")
+    signed(path, lambda record: (record.update(version=3), record.pop("filling")))
+    assert NPRegressor.load(path).filling_ == Filling((0.0,) * 3, (False,) * 3)
 
 
 def narrow(tensors):

@@ -100,8 +100,8 @@ def test_a_prediction_of_residuals_comes_back_in_units_and_corrected():
     torch.testing.assert_close(plain.loc, scaling.linear(x) + scaling.scale * loc)
     torch.testing.assert_close(plain.scale, scaling.scale * sigma)
     half, two = torch.tensor([0.5], dtype=torch.float64), torch.tensor([2.0], dtype=torch.float64)
-    mended = OutputScaling(scaling.weight, scaling.bias, scaling.scale, half, two, half)
-    changed = mended.inverse(x, GaussianPredictive(loc, sigma))
+    corrected = OutputScaling(scaling.weight, scaling.bias, scaling.scale, half, two, half)
+    changed = corrected.inverse(x, GaussianPredictive(loc, sigma))
     torch.testing.assert_close(changed.loc, scaling.linear(x) + scaling.scale * loc / 2)
     torch.testing.assert_close(changed.scale, scaling.scale * 2 * sigma.sqrt())
 

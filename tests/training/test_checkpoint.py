@@ -275,6 +275,26 @@ def test_a_foreign_record_is_refused(folder, record):
     assert_refused(folder, "foreign: run.json does not say format 'dsvnp-checkpoint'")
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 5000, "9" * 5000])
+def test_a_record_that_json_cannot_take_is_refused(folder, text):
+    (newest(folder) / "run.json").write_text(text)
+    assert_refused(folder, "damaged: run.json is not valid JSON")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("run", [], "has run = a list of 0, not settings by name"),
+        ("step", None, "has step = None, not a whole number"),
+        ("generators", [1], "has generators[0] = 1, not a text"),
+        ("environment", "cpu", "has environment = 'cpu', not settings by name"),
+    ],
+)
+def test_a_record_of_another_form_is_refused_whoever_signed_it(folder, name, value, reason):
+    edit_json(newest(folder), **{name: value})
+    assert_refused(folder, f"damaged: run.json {reason}")
+
+
 @pytest.mark.parametrize("missing", ["run.json", "state.safetensors"])
 def test_a_folder_that_is_no_checkpoint_is_refused(folder, missing):
     (newest(folder) / missing).unlink()
@@ -320,7 +340,7 @@ def test_a_checkpoint_can_be_read_without_knowing_its_run(folder):
 def test_a_damaged_one_is_not_offered(folder):
     for path in list_checkpoints(folder):
         (path / "state.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"there is no other good one beside it$"):
+    with pytest.raises(CheckpointError, match=r"there is no other good one in its folder$"):
         load_latest(folder, RUN)
 
 

@@ -58,7 +58,7 @@ def assert_same_run(a, b) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_captured_step_equals_an_eager_one(name):
-    # 20 steps see three pools of 8: the graph reads what was drawn anew.
+    # 20 steps see three pools of 8: the graph reads what was drawn again.
     eager = run_steps(on_cuda(name, **EAGER), 20)
     captured = run_steps(on_cuda(name, **CAPTURED), 20)
     assert distance(captured.state, eager.state) < 1e-9

@@ -376,7 +376,7 @@ def test_a_batch_without_a_counted_point_has_no_gradient():
 
 @pytest.mark.parametrize(("name", "term"), [("cnp", "log_likelihood"), ("np", "kl_global")])
 def test_a_batch_without_a_counted_point_is_not_in_the_means(name, term):
-    arch = replace(ARCH, score_context=False, separate_encoders=True)  # so that KL_G is not 0 there by itself
+    arch = replace(ARCH, score_context=False, separate_encoders=True)  # or KL_G would be 0 there by itself
 
     def made():
         return make_fleet(name, [3], table(min_context=8, max_context=10), arch)

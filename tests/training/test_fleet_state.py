@@ -24,7 +24,7 @@ def poison(fleet, row: int, name: str) -> None:
 
 
 def stops(fleet) -> list[tuple[int, str]]:
-    """Step and reason of each replica, (-1, ...) for one that goes on."""
+    """Step and reason of each replica, (-1, ...) for one that continues."""
     pairs = zip(fleet.state["stop_step"].tolist(), fleet.state["stop_reason"].tolist(), strict=True)
     return [(step, STOP_REASONS[reason]) for step, reason in pairs]
 

@@ -1,4 +1,4 @@
-"""The loop: interruptions leave no trace in the weights, and every stop is said."""
+"""The loop: interruptions leave no trace in the weights, and every stop is reported."""
 
 import io
 import json
@@ -263,6 +263,23 @@ def test_generators_of_another_device_are_refused_before_anything_changes(tmp_pa
     assert same(fleet.state, before)
 
 
+@pytest.mark.parametrize("name", ["params.decoder.first.bias", "active"])
+def test_tensors_that_are_not_the_fleets_are_refused_by_name(tmp_path, name):
+    train(make_fleet(num_steps=2), tmp_path)
+    found = checkpoints.load(checkpoints.list_checkpoints(tmp_path)[-1])
+    fleet, good = make_fleet(num_steps=2), found.tensors[name]
+    for bad, reason in (
+        (None, "is not there"),
+        (good[:, None], "has the shape"),
+        (good.flatten()[0], r"has the shape \(\), not"),
+    ):
+        tensors = {key: value for key, value in found.tensors.items() if key != name}
+        tensors |= {} if bad is None else {name: bad}
+        with pytest.raises(CheckpointError, match=f"checkpoint of step 2: {name} {reason}"):
+            restore(fleet, replace(found, tensors=tensors))
+    restore(fleet, found)
+
+
 def test_checkpoints_come_when_due_and_at_the_end(tmp_path, monkeypatch):
     written = []
     real = checkpoints.save
@@ -361,7 +378,7 @@ def test_a_process_that_is_told_to_stop_saves_and_says_so(tmp_path):
     )
 
 
-# --- what is said ---
+# --- what is reported ---
 
 
 def test_going_on_is_said(tmp_path):

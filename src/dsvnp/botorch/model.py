@@ -84,12 +84,7 @@ class NeuralProcessModel(Model, FantasizeMixin):
 
     @classmethod
     def pretrained(
-        cls,
-        name: str,
-        train_X: Tensor,
-        train_Y: Tensor,
-        folder: Path | str | None = None,
-        **settings: Any,
+        cls, name: str, train_X: Tensor, train_Y: Tensor, folder: Path | str | None = None, **settings: Any
     ) -> Self:
         """Make the model from a network that ships with the package.
 
@@ -179,9 +174,7 @@ class NeuralProcessModel(Model, FantasizeMixin):
         return log_weights, mean, sigma
 
     def draw_function(
-        self,
-        anchors: Tensor,
-        generator: torch.Generator | None = None,
+        self, anchors: Tensor, generator: torch.Generator | None = None
     ) -> GenericDeterministicModel:
         """One function of the posterior as a model without uncertainty, for Thompson sampling.
 

@@ -49,19 +49,12 @@ def _in_the_cube(x: Tensor, points: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Scaling:
-    """How points of a user become inputs and outputs of a network.
+    """How points of a user become inputs and outputs of a network."""
 
-    Attributes:
-        inputs: scales x.
-        scales_y: whether outputs are standardised by their context.
-        orders: orders of the columns that a prediction is a mixture over.
-        max_dims: most inputs that the network reads; 0 leaves that to the network.
-    """
-
-    inputs: Inputs = _as_they_are
-    scales_y: bool = False
-    orders: int = 1
-    max_dims: int = 0
+    inputs: Inputs = _as_they_are  # scales x
+    scales_y: bool = False  # whether outputs are standardised by their context
+    orders: int = 1  # orders of the columns that a prediction is a mixture over
+    max_dims: int = 0  # most inputs that the network reads; 0 leaves that to the network
 
 
 SCALINGS = {
@@ -76,21 +69,13 @@ SCALINGS = {
 
 @dataclass(frozen=True)
 class Context:
-    """Contexts that a network has read.
+    """Contexts that a network has read."""
 
-    Attributes:
-        x: inputs, [R, N, d].
-        shift: of the outputs, [R, 1, m].
-        scale: of the outputs, [R, 1, m].
-        summaries: what the network made of them, one per order of the columns.
-        noise: the fixed draws of the latents.
-    """
-
-    x: Tensor
-    shift: Tensor
-    scale: Tensor
-    summaries: list[Any]
-    noise: dict[str, Tensor]
+    x: Tensor  # inputs, [R, N, d]
+    shift: Tensor  # of the outputs, [R, 1, m]
+    scale: Tensor  # of the outputs, [R, 1, m]
+    summaries: list[Any]  # what the network made of them, one per order of the columns
+    noise: dict[str, Tensor]  # the fixed draws of the latents
 
 
 class Reader:
@@ -154,10 +139,7 @@ class Reader:
         """Orders of the columns, the given one first."""
         generator = torch.Generator().manual_seed(self.seed)
         count = self.scaling.orders if dims > 1 else 1
-        return [
-            torch.arange(dims),
-            *(torch.randperm(dims, generator=generator) for _ in range(count - 1)),
-        ]
+        return [torch.arange(dims), *(torch.randperm(dims, generator=generator) for _ in range(count - 1))]
 
     def _cast(self, value: Tensor) -> Tensor:
         return value.to(self.device, self.dtype)

@@ -4,27 +4,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 FORMATS = {"onnx": ".onnx", "pt2": ".pt2"}
 
 
 def export(
     model: Annotated[
-        str,
-        typer.Argument(
-            help="Folder that `dsvnp fit` wrote, tables, curves, or the card (JSON) of a network."
-        ),
+        str, Argument(help="Folder that `dsvnp fit` wrote, tables, curves, or the card (JSON) of a network.")
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="File to write; MODEL with another ending by default.")
-    ] = None,
-    format_: Annotated[str, typer.Option("--format", help="onnx, or pt2 for torch.export.")] = "onnx",
+    out: Annotated[Path | None, Option(help="File to write; MODEL with another ending by default.")] = None,
+    format_: Annotated[str, Option("--format", help="onnx, or pt2 for torch.export.")] = "onnx",
     classes: Annotated[
         int | None,
-        typer.Option(min=2, help="Classes that the network for tables distinguishes; numbers by default."),
+        Option(min=2, help="Classes that the network for tables distinguishes; numbers by default."),
     ] = None,
     require: Annotated[
-        str, typer.Option(help="Inputs without a default, with commas between them; ONNX only.")
+        str, Option(help="Inputs without a default, with commas between them; ONNX only.")
     ] = "",
 ) -> None:
     """Write one file that predicts without this package: any number of rows, in the units of the table."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from dsvnp.cli.options import Device, LogDir
 
@@ -47,11 +48,9 @@ def _texts(node: ast.ClassDef) -> dict[str, str]:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),
-    train: Annotated[bool, typer.Option("--train", help="Train five small models instead.")] = False,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Training steps of each model, with --train.")
-    ] = None,
+    out: Annotated[Path, Option(help="Folder for the figure.")] = Path("demo"),
+    train: Annotated[bool, Option("--train", help="Train five small models instead.")] = False,
+    steps: Annotated[int | None, Option(min=1, help="Training steps of each model, with --train.")] = None,
     device: Device = "cpu",
     log_dir: LogDir = None,
 ) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 
 def _known(name: str) -> str:
@@ -15,7 +15,8 @@ def _known(name: str) -> str:
     return known_device(name)
 
 
-Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.", callback=_known)]
+Device = Annotated[str, Option(help="Where to compute: auto, cpu or cuda.", callback=_known)]
 LogDir = Annotated[
-    Path | None, typer.Option(help="Folder for TensorBoard's log of the training (extra `tensorboard`).")
+    Path | None, Option(help="Folder for TensorBoard's log of the training (extra `tensorboard`).")
 ]
+Wait = Annotated[bool, Option("--wait", help="Wait for another process that uses the folder.")]

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from dsvnp.cli.options import Device, LogDir
+from dsvnp.cli.options import Device, LogDir, Wait
 from dsvnp.naming import lookup, unknown
 from dsvnp.paper import EXPERIMENTS
 
@@ -21,48 +22,39 @@ ALL = "all"
 
 
 def reproduce(
-    experiment: Annotated[str, typer.Argument(help=f"Which one: {', '.join(EXPERIMENTS)}, or {ALL}.")],
+    experiment: Annotated[str, Argument(help=f"Which one: {', '.join(EXPERIMENTS)}, or {ALL}.")],
     preset: Annotated[
-        str, typer.Option(help="smoke (seconds), quick (minutes on two cores) or paper (a GPU).")
+        str, Option(help="smoke (seconds), quick (minutes on two cores) or paper (a GPU).")
     ] = "quick",
-    models: Annotated[str | None, typer.Option(help="Some models only, with commas between them.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    models: Annotated[str | None, Option(help="Some models only, with commas between them.")] = None,
+    seeds: Annotated[int | None, Option(min=1, help="Number of seeds.")] = None,
     device: Device = "auto",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for results; runs/EXPERIMENT-PRESET by default.")
-    ] = None,
+    out: Annotated[Path | None, Option(help="Folder for results; runs/EXPERIMENT-PRESET by default.")] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Directory of the data sets; the variable DSVNP_DATA by default.")
+        Path | None, Option(help="Directory of the data sets; the variable DSVNP_DATA by default.")
     ] = None,
     datasets: Annotated[
-        str | None, typer.Option(help="Some data sets only, with commas (multioutput, ablations).")
+        str | None, Option(help="Some data sets only, with commas (multioutput, ablations).")
     ] = None,
-    domain: Annotated[str | None, typer.Option(help="mnist or cifar10 (images, completion).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Insist on an earlier run to continue.")] = False,
+    domain: Annotated[str | None, Option(help="mnist or cifar10 (images, completion).")] = None,
+    resume: Annotated[bool, Option("--resume", help="Insist on an earlier run to continue.")] = False,
     dask: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler whose workers run the units.")
+        str | None, Option(help="Address of a Dask scheduler whose workers run the units.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Start so many workers on this machine to run the units.")
+        int | None, Option(min=1, help="Start so many workers on this machine to run the units.")
     ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for another process that uses the folder.")
-    ] = False,
+    wait: Wait = False,
     measure_only: Annotated[
         bool,
-        typer.Option(
-            "--measure-only", help="Measure kept weights again, without training (curves, cartpole)."
-        ),
+        Option("--measure-only", help="Measure kept weights again, without training (curves, cartpole)."),
     ] = False,
     weights: Annotated[
-        Path | None,
-        typer.Option(help="Run whose weights to measure; --out or results/EXPERIMENT by default."),
+        Path | None, Option(help="Run whose weights to measure; --out or results/EXPERIMENT by default.")
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="Change a setting of the preset: NAME=JSON, or GROUP.NAME=JSON; repeatable."
-        ),
+        Option("--set", help="Change a setting of the preset: NAME=JSON, or GROUP.NAME=JSON; repeatable."),
     ] = None,
     log_dir: LogDir = None,
 ) -> None:
@@ -72,7 +64,7 @@ def reproduce(
     from dsvnp.devices import one_thread, pick_device
     from dsvnp.models import MODELS
     from dsvnp.paper.experiment import Workplace
-    from dsvnp.paper.spread import joined
+    from dsvnp.paper.spread import joined_cluster
     from dsvnp.training import Cluster
     from dsvnp.training.hooks import tensorboard
 
@@ -89,7 +81,7 @@ def reproduce(
         )
     # Networks this small gain nothing by a second thread, which stalls them on a busy machine.
     threads = one_thread() if place.device.type == "cpu" else nullcontext()
-    with Cluster.joined(), threads, tensorboard(log_dir), joined(dask, workers, device) as spread:
+    with Cluster.joined(), threads, tensorboard(log_dir), joined_cluster(dask, workers, device) as spread:
         place = replace(place, spread=spread)
         if experiment == ALL:
             _reproduce_all(preset, place, resume, models=names, num_seeds=seeds)
@@ -142,9 +134,7 @@ def _reproduce_all(preset: str, place: Workplace, resume: bool, **overrides: Any
         raise ValueError(f"failed: {', '.join(failed)}; correct the cause and run again with --resume")
 
 
-def report(
-    folder: Annotated[Path, typer.Argument(help="Folder with results, at or below it.")],
-) -> None:
+def report(folder: Annotated[Path, Argument(help="Folder with results, at or below it.")]) -> None:
     """Make one page of all results in a folder next to the paper's figures: report.html and report.md."""
     from dsvnp.paper.report.page import write_report
 

@@ -4,41 +4,36 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from dsvnp.cli.options import Device, LogDir
+from dsvnp.cli.options import Device, LogDir, Wait
 
 
 def pretrain(
-    what: Annotated[str, typer.Argument(help="tables, curves or landscapes.")],
+    what: Annotated[str, Argument(help="tables, curves or landscapes.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for checkpoints and log; runs/pretrain-WHAT by default.")
+        Path | None, Option(help="Folder for checkpoints and log; runs/pretrain-WHAT by default.")
     ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(min=0, help="Stop after so many; run again to continue.")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Last step; the learning rate falls before it.")
-    ] = None,
+    minutes: Annotated[float | None, Option(min=0, help="Stop after so many; run again to continue.")] = None,
+    steps: Annotated[int | None, Option(min=1, help="Last step; the learning rate falls before it.")] = None,
     decay: Annotated[
-        int | None, typer.Option(min=0, help="Steps over which it falls; the recipe's by default.")
+        int | None, Option(min=0, help="Steps over which it falls; the recipe's by default.")
     ] = None,
     device: Device = "auto",
     precision: Annotated[
-        str, typer.Option(help="bf16, tf32 or float32; auto is bf16 on a GPU and float32 elsewhere.")
+        str, Option(help="bf16, tf32 or float32; auto is bf16 on a GPU and float32 elsewhere.")
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the weights and of the synthetic functions.")] = 0,
+    seed: Annotated[int, Option(help="Of the weights and of the synthetic functions.")] = 0,
     tables: Annotated[
-        Path | None, typer.Option(help="File of real tables to score the network on as it trains.")
+        Path | None, Option(help="File of real tables to score the network on as it trains.")
     ] = None,
     start: Annotated[
-        Path | None, typer.Option(help="Folder with weights to begin from, without their optimiser.")
+        Path | None, Option(help="Folder with weights to begin from, without their optimiser.")
     ] = None,
     width: Annotated[
-        float, typer.Option(min=0.1, help="Widen the layers by this factor; weights grow with its square.")
+        float, Option(min=0.1, help="Widen the layers by this factor; weights grow with its square.")
     ] = 1.0,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for another process that uses the folder.")
-    ] = False,
+    wait: Wait = False,
     log_dir: LogDir = None,
 ) -> None:
     """Train a network on synthetic functions; run again, it continues where it stopped.

@@ -15,7 +15,7 @@ from dsvnp.files import write_atomically
 from dsvnp.naming import lookup, shown
 
 if TYPE_CHECKING:
-    from dsvnp.cli.table_rows import Asked
+    from dsvnp.cli.table_answers import Asked
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.columns import Array, Columns
 
@@ -27,8 +27,7 @@ Group = Annotated[
     str | None, typer.Option(help="Column that says which rows belong together: sensors, patients, machines.")
 ]
 Context = Annotated[
-    Path | None,
-    typer.Option(help="Known rows of the task to predict from, for a model fitted with --group."),
+    Path | None, typer.Option(help="Known rows of the task to predict from, for a model fitted with --group.")
 ]
 DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave rows out in which an input number is missing.")
@@ -128,7 +127,7 @@ def predict(
 
     With --context they are predicted from the rows of that table; with --group as well, each group from its own.
     """
-    from dsvnp.cli.table_rows import Asked, read_known
+    from dsvnp.cli.table_answers import Asked, read_known
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.table_files import STANDARD
     from dsvnp.tabular.table_writing import check_suffix
@@ -149,7 +148,7 @@ def _write_answers(estimator: BaseNP, asked: Asked, out: Path) -> Array:
     """Write predictions as they come, and return which rows have one."""
     import numpy as np
 
-    from dsvnp.cli.table_rows import answers
+    from dsvnp.cli.table_answers import answers
     from dsvnp.tabular.table_files import PARQUET
     from dsvnp.tabular.table_writing import TableWriter, without_formulas
 
@@ -179,7 +178,7 @@ def evaluate(
 
     With --context rows are predicted from those of that table; with --group as well, each group from its own.
     """
-    from dsvnp.cli import table_rows
+    from dsvnp.cli import table_answers, table_rows
     from dsvnp.cli.targets import known_outputs, left_out, outputs_of, texts_for
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.summary import calibration_plot
@@ -199,8 +198,8 @@ def evaluate(
             raise ValueError(
                 f"{table}: {', '.join(targets)} is known in no row; there is nothing to measure by"
             )
-        given = None if context is None else table_rows.read_known(estimator, context)
-        parts = table_rows.contexts(estimator, rows.rows(keep), given, group, table)
+        given = None if context is None else table_answers.read_known(estimator, context)
+        parts = table_answers.contexts(estimator, rows.rows(keep), given, group, table)
         found = estimator.evaluate_tasks((inputs.rows(some), outputs[some], pair) for some, pair in parts)
     messages.say_dropped(keep, drop_missing)
     typer.echo(shown(left_out(outputs, targets)))

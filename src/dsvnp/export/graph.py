@@ -34,20 +34,13 @@ Axes = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Graph:
-    """What is written into a file.
+    """What is written into a file."""
 
-    Attributes:
-        module: takes the inputs by their names and returns a dictionary of outputs.
-        axes: for each input the names of its axes, or the size of one that is fixed.
-        dtypes: for each input the type of its numbers.
-        defaults: values of inputs that may be left out.
-        facts: what a user of the file wants to know, as JSON takes it.
-    """
-
-    module: nn.Module
-    axes: dict[str, Axes]
-    dtypes: dict[str, torch.dtype]
-    defaults: dict[str, Tensor] = field(default_factory=dict)
+    module: nn.Module  # takes the inputs by their names and returns a dictionary of outputs
+    axes: dict[str, Axes]  # for each input the names of its axes, or the size of one that is fixed
+    dtypes: dict[str, torch.dtype]  # for each input the type of its numbers
+    defaults: dict[str, Tensor] = field(default_factory=dict)  # values of inputs that may be left out
+    # what a user of the file wants to know, as JSON takes it
     facts: dict[str, Any] = field(default_factory=dict)
 
     def requiring(self, names: Collection[str]) -> Graph:

@@ -21,7 +21,7 @@ from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predi
 from dsvnp.sources.priors.scaling import output_scale, standardise
 from dsvnp.sources.priors.tables import CLIP_OUTPUT
 from dsvnp.tabular.asking import MOST_CLASSES, network, order_of
-from dsvnp.tabular.consulting import LINEAR_VIEWS, Member, Ridge, consult
+from dsvnp.tabular.consulting import Member, Ridge, consult
 from dsvnp.tabular.panel import Panel, seated, side_by_side, stretch_all
 from dsvnp.tabular.views import View, fit_view
 
@@ -55,11 +55,9 @@ class PanelModule(nn.Module):
         self.panel, self.fill = panel.to(torch.device("cpu")), fill
         keys = dict.fromkeys((i, member) for i, board in enumerate(panel.members) for member in board)
         told = {key: self._told(key, *context) for key in keys}
-        self.seats = {key: self._seat(key[1], *told[key]) for key in keys if key[1].view not in LINEAR_VIEWS}
-        self.linear = {
-            key: consult([key[1]], [told[key]], self.panel.problem)
-            for key in keys
-            if key[1].view in LINEAR_VIEWS
+        self.seats = {key: self._seat(key[1], *told[key]) for key in keys if key[1].has_network}
+        self.simple = {
+            key: consult([key[1]], [told[key]], self.panel.problem) for key in keys if not key[1].has_network
         }
         self.model = exportable(network(panel.problem.num_classes, torch.device("cpu"), torch.float32))
         if self.seats:
@@ -67,7 +65,7 @@ class PanelModule(nn.Module):
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         x = self.fill(inputs["X"])
-        found = {key: ask([x]) for key, ask in self.linear.items()} | self._asked(x)
+        found = {key: ask([x]) for key, ask in self.simple.items()} | self._asked(x)
         members = self.panel.members
         boards = [seated([found[i, member] for member in board]) for i, board in enumerate(members)]
         whole = stretch_all(side_by_side(boards), self.panel.stretch)

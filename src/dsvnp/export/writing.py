@@ -92,12 +92,7 @@ def _proto(graph: Graph) -> Any:
     inputs = list(graph.axes)
     with _quiet():
         made = torch.onnx.export(
-            program,
-            dynamo=True,
-            opset_version=OPSET,
-            input_names=inputs,
-            output_names=names,
-            verbose=False,
+            program, dynamo=True, opset_version=OPSET, input_names=inputs, output_names=names, verbose=False
         )
     assert made is not None
     _free_names(made.model.graph)

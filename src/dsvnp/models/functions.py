@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dsvnp import autoregression
-from dsvnp.models.noise import Noise, evaluating
+from dsvnp.models.noise import evaluating
 from dsvnp.networks import Shape
 from dsvnp.predictive import Predictive
 from dsvnp.task import Task
@@ -25,26 +25,14 @@ class FunctionDraws(nn.Module, ABC):
     """What a `NeuralProcess` does with several targets together, on top of one pass over context and targets."""
 
     @abstractmethod
-    def noise_shapes(
-        self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
-    ) -> dict[str, Shape]:
-        """See `NeuralProcess`."""
+    def noise_shapes(self, *args: Any, **kwargs: Any) -> dict[str, Shape]:
+        """See `NeuralProcess`, which has all three."""
 
     @abstractmethod
-    def check(self, task: Task, num_global: int = 1, num_local: int = 1, validate: bool = True) -> None:
-        """See `NeuralProcess`."""
+    def check(self, *args: Any, **kwargs: Any) -> None: ...
 
     @abstractmethod
-    def _predict(
-        self,
-        task: Task,
-        num_global: int,
-        num_local: int,
-        noise: Noise | None,
-        generator: torch.Generator | None,
-        chunk: int,
-    ) -> Predictive:
-        """One pass over context and targets."""
+    def _predict(self, *args: Any, **kwargs: Any) -> Predictive: ...
 
     @final
     def sample_functions(

@@ -164,11 +164,7 @@ class Layer(nn.Module):
 
     def __init__(self, settings: Transformer, dim_x: int = 1) -> None:
         super().__init__()
-        width = settings.width
-        self.num_heads, self.fused = (
-            settings.num_heads,
-            settings.fused and (settings.rotary > 0 or not settings.equivariant),
-        )
+        width, self.num_heads = settings.width, settings.num_heads
         self.norm_attention, self.norm_forward = nn.LayerNorm(width), nn.LayerNorm(width)
         self.project = nn.Linear(width, 3 * width)  # queries, keys, values
         self.mix = nn.Linear(width, width)

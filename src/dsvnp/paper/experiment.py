@@ -100,9 +100,7 @@ class Workplace:
     # folder of an earlier run whose kept weights are measured, without training; None to train
     weights: Path | None = None
     # what runs units somewhere else, see `spread.py`; None runs them here
-    spread: "Callable[[Experiment, Sequence[Unit], Workplace], Iterable[tuple[int, UnitResult]]] | None" = (
-        None
-    )
+    spread: "Spread | None" = None
 
 
 @dataclass(frozen=True)
@@ -217,6 +215,9 @@ class Experiment(ABC):
         assert last is not None  # it was written after the last step
         restore(whole, last)
         return whole
+
+
+Spread = Callable[[Experiment, Sequence[Unit], Workplace], Iterable[tuple[int, UnitResult]]]
 
 
 def fleet_name(label: Label, seeds: Sequence[int]) -> str:

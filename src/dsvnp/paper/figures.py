@@ -40,13 +40,13 @@ def training_figure(
     """Draw each term of `training_log`, all seeds of a model together, but for divergences that a model lacks.
 
     KL_L is on a logarithmic axis: it spans decades, and a latent that is hardly used is not one that is not used. With
-    `loss` the likelihood of classes is drawn as what it lacks to 0, on a logarithmic axis too.
+    `loss` the likelihood of classes is drawn as what it lacks to 0, and all axes are logarithmic.
     """
     plots = []
     for term, title in (TERMS | {"log_likelihood": LOSS} if loss else TERMS).items():
         lines = lines_of(units, lambda e: e["training"]["step"], _course(term, -1 if title == LOSS else 1))
         if lines:
-            log = "y" if title in (LOSS, TERMS["kl_local"]) else ""
+            log = "y" if loss or title == TERMS["kl_local"] else ""
             plots.append(Plot(title, "step", unit, lines, log=log))
     return lines_figure(plots, path, bands=not loss)  # losses of seeds differ by decades
 

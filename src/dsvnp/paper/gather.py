@@ -8,36 +8,33 @@ figures again. With `--replace`, rows of the first RUN give way to those of the 
 """
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dsvnp.locks import folder_lock
 from dsvnp.naming import lookup
 from dsvnp.paper import EXPERIMENTS
-from dsvnp.paper.experiment import Experiment, UnitResult
+from dsvnp.paper.experiment import Experiment, Measurement, UnitResult
 from dsvnp.paper.records import UNITS, read_record
-from dsvnp.paper.runner import load_units, write_results
+from dsvnp.paper.runner import check_settings, load_units, write_results
 from dsvnp.paper.settings import joined
 
 
 def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]:
     """Write what the runs hold together into `out`, and return the figures' paths; other settings are refused."""
     experiment = joint_experiment(runs)
-    units: dict[tuple[str, int], UnitResult] = {}
-    loaded = [load_units(experiment, run, resume=True) for run in runs]
+    for run in runs:
+        check_settings(experiment, run, read_record(run / "units.json", UNITS)["config"])
+    # Each run has its own of the settings that units record themselves.
+    loaded = [load_units(joint_experiment([run, *runs]), run, resume=True) for run in runs]
     if replace:
         again = {unit.label for later in loaded[1:] for unit in later}
         loaded[0] = [unit for unit in loaded[0] if unit.label not in again]
-    for run, each in zip(runs, loaded, strict=True):
-        for unit in each:
-            for seed in unit.seeds:  # a reference that learns nothing is the same in each run
-                known = units.setdefault((str(unit.label), seed), unit)
-                if known.measurements != unit.measurements:
-                    raise ValueError(
-                        f"{run} has another {unit.label} with seed {seed}; leave one of them out"
-                    )
-    found = list({id(unit): unit for unit in units.values()}.values())
+    found = _united(runs, loaded)
+    _check_recipes(found)
     # The settings of an old run may lack a model.
     labels = [str(label) for label in (*experiment.labels(), *(unit.label for unit in found))]
     found.sort(key=lambda unit: (labels.index(str(unit.label)), unit.seeds))
@@ -50,6 +47,46 @@ def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]
                 f"the figures cannot be drawn ({type(error).__name__}: {error}): the units.json of a run lacks what "
                 "they are made of; run that experiment again"
             ) from error
+
+
+def _united(runs: Sequence[Path], loaded: Sequence[Sequence[UnitResult]]) -> list[UnitResult]:
+    """All units, each with the seeds that none before has; a reference that learns nothing is the same in each run."""
+    known: dict[tuple[str, int], list[Measurement]] = {}
+    found = []
+    for run, units in zip(runs, loaded, strict=True):
+        for unit in units:
+            new = [place for place, seed in enumerate(unit.seeds) if (str(unit.label), seed) not in known]
+            for place, seed in enumerate(unit.seeds):
+                mine = _at(unit, [place])
+                if known.setdefault((str(unit.label), seed), mine) != mine:
+                    raise ValueError(
+                        f"{run} has another {unit.label} with seed {seed}; leave one of them out"
+                    )
+            if new:
+                seeds = tuple(unit.seeds[place] for place in new)
+                found.append(dataclasses.replace(unit, seeds=seeds, measurements=tuple(_at(unit, new))))
+    return found
+
+
+def _at(unit: UnitResult, places: Sequence[int]) -> list[Measurement]:
+    """The measurements of some of a unit's seeds."""
+    return [
+        dataclasses.replace(
+            m,
+            values=tuple(m.values[place] for place in places),
+            drawn=tuple(m.drawn[place] for place in places) if m.drawn else (),
+        )
+        for m in unit.measurements
+    ]
+
+
+def _check_recipes(units: Sequence[UnitResult]) -> None:
+    """Refuse seeds of one row that were trained in several ways."""
+    recipes: dict[str, Any] = {}
+    for unit in units:
+        recipe = unit.extras.get("recipe") if isinstance(unit.extras, dict) else None
+        if recipes.setdefault(str(unit.label), recipe) != recipe:
+            raise ValueError(f"the runs trained {unit.label} with several recipes; leave one of them out")
 
 
 def joint_experiment(runs: Sequence[Path]) -> Experiment:

@@ -1,7 +1,7 @@
 """Prediction and likelihoods for measures: the draws are the same in each call, and alike for every model."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Self
 
@@ -38,7 +38,7 @@ class Likelihoods:
 
     def scored(self, tasks: Sequence[Task]) -> list[Task]:
         """The tasks with the targets that are scored."""
-        return [some_targets(task, self.every if self.draws == "suffice" else 1) for task in tasks]
+        return [task.some_targets(self.every) for task in tasks] if self.draws == "suffice" else list(tasks)
 
 
 # The default of every setting: results from before draws were counted have "fixed" ones.
@@ -77,20 +77,6 @@ def estimate_nll(
         net, how.scored(tasks), "point", points, tolerance=how.tolerance, max_draws=how.max_draws
     )
     return PointNLL(-found.values, (Drawn(found.method, found.draws, found.still),))
-
-
-def some_targets(task: Task, every: int) -> Task:
-    """The task with one in `every` of its targets; its context stays."""
-    if every == 1:
-        return task
-    some = slice(None, None, every)
-    return replace(
-        task,
-        x_target=task.x_target[:, some],
-        y_target=None if task.y_target is None else task.y_target[:, some],
-        mask_target=task.mask_target[:, some],
-        in_context=None if task.in_context is None else task.in_context[:, some],
-    )
 
 
 def double_draws(

@@ -114,13 +114,7 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
             raise ValueError(f"nothing to resume: {path} is not there; leave out --resume to start")
         return []
     data = read_record(path, UNITS)
-    mine, theirs = as_json(experiment), as_json(rebuild(type(experiment), data["config"]))
-    free = tuple(f"{name}." for name in (*experiment.extendable, *experiment.recorded))
-    for key, (my, their) in _differences(mine, theirs):
-        if not f"{key}.".startswith(free):
-            raise ValueError(
-                f"{out} holds a run with {key} = {their!r}, not {my!r}; choose another --out, or remove it"
-            )
+    check_settings(experiment, out, data["config"])
     try:
         units = [UnitResult.from_dict(unit) for unit in data["units"]]
     except TypeError as error:
@@ -128,9 +122,24 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
             f"{path} holds a unit of another form ({error}); another version wrote it"
         ) from error
     for unit in units:
+        if not unit.seeds:
+            raise ValueError(
+                f"{path} holds {unit.label} without seeds; remove it, and run the experiment again"
+            )
         if (reason := experiment.refuses(unit)) is not None:
             raise ValueError(f"{out} holds {unit.label} {reason}; choose another --out, or remove it")
     return units
+
+
+def check_settings(experiment: Experiment, out: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a folder whose settings differ from an experiment's, but for those that units record themselves."""
+    mine, theirs = as_json(experiment), as_json(rebuild(type(experiment), config))
+    free = tuple(f"{name}." for name in (*experiment.extendable, *experiment.recorded))
+    for key, (my, their) in _differences(mine, theirs):
+        if not f"{key}.".startswith(free):
+            raise ValueError(
+                f"{out} holds a run with {key} = {their!r}, not {my!r}; choose another --out, or remove it"
+            )
 
 
 def _differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:

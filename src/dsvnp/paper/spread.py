@@ -102,7 +102,7 @@ def _result(future: Any, unit: Unit) -> UnitResult:
 
 
 @contextmanager
-def joined(address: str | None, workers: int | None, device: str) -> Iterator[Spread | None]:
+def joined_cluster(address: str | None, workers: int | None, device: str) -> Iterator[Spread | None]:
     """Join a cluster by its address, or start workers on this machine; None if neither is asked for."""
     if address is None and workers is None:
         yield None

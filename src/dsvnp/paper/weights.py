@@ -17,6 +17,9 @@ from safetensors.torch import save_file
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.experiment import Experiment, Workplace
 from dsvnp.paper.label import Label
+from dsvnp.sources.base import TaskSource
+from dsvnp.training import Settings
+from dsvnp.training.loop import Validation
 
 FOLDER = "weights"
 MOST_BYTES = 5_000_000  # of all files of a run
@@ -33,16 +36,22 @@ class WithWeights(Experiment):
     def nets_of(
         self,
         label: Label,
-        seeds: Sequence[int],
-        place: Workplace,
         make: Callable[[], NeuralProcess],
-        train: Callable[[], list[NeuralProcess]],
+        source: TaskSource,
+        seeds: Sequence[int],
+        settings: Settings,
+        place: Workplace,
+        validation: Validation | None = None,
     ) -> list[NeuralProcess]:
-        """Networks with kept weights where a run only measures; else trained ones, some of which are kept."""
+        """Networks with kept weights where a run only measures; else trained ones, some of which are kept.
+
+        Each is taken as it was at its best validation, if it had any.
+        """
         if place.weights is not None:
             paths = [weights_path(place.weights, label, seed) for seed in seeds]
             return [load_weights(make(), path).to(place.device).eval() for path in paths]
-        nets = train()
+        fleet = self.train_replicas(label, make, source, seeds, settings, place, validation)
+        nets = [fleet.replica(row, best=True) for row in range(len(seeds))]
         for row, seed in enumerate(seeds):
             path = weights_path(place.out, label, seed)
             if seed < self.keep_seeds and save_weights(nets[row], path):

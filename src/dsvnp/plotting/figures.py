@@ -16,7 +16,7 @@ from dsvnp.plotting.style import INK, Look, house_style, save
 from dsvnp.predictive import GaussianPredictive, Predictive
 
 
-class Panel(NamedTuple):
+class FunctionPanel(NamedTuple):
     """One function seen by one model, all at inputs in ascending order."""
 
     x: Tensor  # inputs, [T]
@@ -30,7 +30,7 @@ class Panel(NamedTuple):
     draws: Tensor
 
     @classmethod
-    def from_lists(cls, lists: Mapping[str, Sequence[Any]]) -> Panel:
+    def from_lists(cls, lists: Mapping[str, Sequence[Any]]) -> FunctionPanel:
         """Read a panel from JSON."""
         return cls(**{name: torch.tensor(lists[name]) for name in cls._fields})
 
@@ -47,7 +47,7 @@ class Panel(NamedTuple):
         y_context: Tensor,
         predictive: Predictive,
         num_draws: int = 4,
-    ) -> Panel:
+    ) -> FunctionPanel:
         """Make a panel of a predictive of one task with one output."""
         assert isinstance(predictive, GaussianPredictive)
         draws = predictive.loc[:num_draws, 0, 0, :, 0]
@@ -58,9 +58,9 @@ class Panel(NamedTuple):
         return cls(x, truth, x_context, y_context, mean, stddev, draws)
 
 
-def draw_panel(axes: Axes, panel: Panel, colour: str) -> None:
+def draw_panel(axes: Axes, panel: FunctionPanel, colour: str) -> None:
     """Draw the truth, the context, the mean with ±3σ, and a few draws."""
-    panel = Panel(*(value.cpu() for value in panel))
+    panel = FunctionPanel(*(value.cpu() for value in panel))
     low, high = panel.mean - 3 * panel.stddev, panel.mean + 3 * panel.stddev
     axes.fill_between(panel.x, low, high, color=colour, alpha=0.18, linewidth=0, label="±3σ")
     for number, draw in enumerate(panel.draws):
@@ -72,7 +72,7 @@ def draw_panel(axes: Axes, panel: Panel, colour: str) -> None:
 
 
 def functions_figure(
-    rows: Sequence[tuple[str, Mapping[Look, Panel]]],
+    rows: Sequence[tuple[str, Mapping[Look, FunctionPanel]]],
     path: Path,
     limits: tuple[float, float] = (-2.2, 2.2),
     trained: tuple[float, float] | None = None,
@@ -168,11 +168,7 @@ def add_legend(figure: Figure, columns: int = 4) -> None:
 
 
 def lines_figure(
-    plots: Sequence[Plot],
-    path: Path,
-    diagonal: bool = False,
-    columns: int | None = None,
-    bands: bool = True,
+    plots: Sequence[Plot], path: Path, diagonal: bool = False, columns: int | None = None, bands: bool = True
 ) -> Path:
     """Draw one or more plots of lines next to each other and save them.
 

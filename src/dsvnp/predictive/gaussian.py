@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dsvnp.gaussian import gaussian_log_mass, gaussian_log_prob
 from dsvnp.predictive.base import Predictive, choose
-from dsvnp.predictive.mixtures import energy_score, mixture_crps, mixture_entropy, mixture_quantile
+from dsvnp.predictive.mixtures import mixture_crps, mixture_entropy, mixture_quantile, sampled_energy_score
 
 
 class GaussianPredictive(Predictive):
@@ -24,12 +24,7 @@ class GaussianPredictive(Predictive):
     """
 
     def __init__(
-        self,
-        loc: Tensor,
-        scale: Tensor,
-        log_weights: Tensor | None = None,
-        *,
-        components_per_draw: int = 1,
+        self, loc: Tensor, scale: Tensor, log_weights: Tensor | None = None, *, components_per_draw: int = 1
     ) -> None:
         self.loc = loc
         self.scale = scale.expand_as(loc)
@@ -153,7 +148,7 @@ class GaussianPredictive(Predictive):
             num_samples: number of samples; time and memory grow with its square and with itself.
             generator: where samples are drawn from.
         """
-        return energy_score(self.sample(num_samples, generator), y)
+        return sampled_energy_score(self.sample(num_samples, generator), y)
 
     def affine(self, shift: Tensor, factor: Tensor) -> GaussianPredictive:
         """Return the predictive of shift + factor · y, as when going back to the user's units."""

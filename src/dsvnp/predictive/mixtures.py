@@ -113,7 +113,7 @@ def _solve(level: Tensor, mixture: Sequence[Tensor], start: Tensor, close: float
     return out
 
 
-def energy_score(samples: Tensor, y: Tensor) -> Tensor:
+def sampled_energy_score(samples: Tensor, y: Tensor) -> Tensor:
     """Energy score E‖Y − y‖ − ½ E‖Y − Y'‖ over the last axis, [...], an unbiased estimate from all pairs of samples.
 
     Args:

@@ -6,7 +6,7 @@ more points is cut into boxes of targets, each predicted from the points nearest
 Axes: N points of the function, T targets, D inputs, one to three.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,17 +23,11 @@ from dsvnp.task import Task
 
 @dataclass(frozen=True)
 class ScaledTask:
-    """A task in the network's units, and the way back: y = mean + std · output.
+    """A task in the network's units, and the way back: y = mean + std · output."""
 
-    Attributes:
-        task: one task, inputs with their codes, in float32.
-        mean: of the context's outputs, float64.
-        std: of the context's outputs, float64.
-    """
-
-    task: Task
-    mean: Tensor
-    std: Tensor
+    task: Task  # one task, inputs with their codes, in float32
+    mean: Tensor  # of the context's outputs, float64
+    std: Tensor  # of the context's outputs, float64
 
     def back(self, predictive: GaussianPredictive) -> GaussianPredictive:
         """The predictive distribution in the user's units, in float64: a small σ may lie on a large mean."""
@@ -87,6 +81,30 @@ def predict_curve(
     whole = concatenate(parts, 3)
     order = torch.cat(places).argsort()
     return parts[0].like(*(array[:, :, :, order] for array in whole.arrays()))
+
+
+def predict_views(
+    model: NeuralProcess, x: Tensor, y: Tensor, x_target: Tensor, max_context: int, views: Sequence[CurveView]
+) -> list[GaussianPredictive]:
+    """Predict once with each view, as `predict_curve` does; few points pass through the network all at once."""
+    if len(x) > max_context:
+        return [predict_curve(model, x, y, x_target, max_context, view) for view in views]
+    device = next(model.parameters()).device
+    shown = [
+        scaled_task(view.inputs(x), y - view.baseline(x)[:, 0], view.inputs(x_target), device)
+        for view in views
+    ]
+    sets = zip(
+        *((each.task.x_context, each.task.y_context, each.task.x_target) for each in shown), strict=True
+    )
+    found = model.predict(Task.from_sets(*(torch.cat(parts) for parts in sets)), num_global=1)
+    assert isinstance(found, GaussianPredictive)
+    parts = zip(*(array.cpu().split(1, dim=2) for array in found.arrays()), strict=True)
+    one = torch.ones((), dtype=torch.float64)
+    return [
+        each.back(found.like(*arrays)).affine(view.baseline(x_target), one)
+        for each, arrays, view in zip(shown, parts, views, strict=True)
+    ]
 
 
 def boxes(x: Tensor, x_target: Tensor, max_context: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -47,35 +47,21 @@ class WeightsError(ValueError):
 
 @dataclass(frozen=True)
 class Card:
-    """What a pretrained network is and where it comes from.
+    """What a pretrained network is and where it comes from."""
 
-    Attributes:
-        name: of the files.
-        prior: settings of the synthetic functions, one entry per shape of batch.
-        steps: training steps.
-        gpu_minutes: time that training took.
-        gpu: which one.
-        seed: of the weights and of the prior.
-        validated_on: functions, series or tables that the network was judged by, and how it did.
-        limits: what it was not made for.
-        licence: of the weights.
-        model: which of `dsvnp.MODELS`; filled in on saving.
-        architecture: sizes and choices; filled in on saving.
-        sha256: checksum of the weights; filled in on saving.
-    """
-
-    name: str
+    name: str  # of the files
+    # settings of the synthetic functions, one entry per shape of batch
     prior: list[dict[str, Any]] = field(default_factory=list)
-    steps: int = 0
-    gpu_minutes: float = 0.0
-    gpu: str = ""
-    seed: int = 0
-    validated_on: str = ""
-    limits: str = ""
-    licence: str = "MIT"
-    model: str = ""
-    architecture: dict[str, Any] = field(default_factory=dict)
-    sha256: str = ""
+    steps: int = 0  # training steps
+    gpu_minutes: float = 0.0  # time that training took
+    gpu: str = ""  # which one
+    seed: int = 0  # of the weights and of the prior
+    validated_on: str = ""  # functions, series or tables that the network was judged by, and how it did
+    limits: str = ""  # what it was not made for
+    licence: str = "MIT"  # of the weights
+    model: str = ""  # which of `dsvnp.MODELS`; filled in on saving
+    architecture: dict[str, Any] = field(default_factory=dict)  # sizes and choices; filled in on saving
+    sha256: str = ""  # checksum of the weights; filled in on saving
 
     @classmethod
     def read(cls, path: Path) -> Card:
@@ -190,10 +176,7 @@ def save_pretrained(
     path = place / f"{card.name}.safetensors"
     write_atomically(path, content)
     made = replace(
-        card,
-        model=model.name,
-        architecture=model.arch.to_dict(),
-        sha256=hashlib.sha256(content).hexdigest(),
+        card, model=model.name, architecture=model.arch.to_dict(), sha256=hashlib.sha256(content).hexdigest()
     )
     text = json.dumps(asdict(made), indent=1, ensure_ascii=False)
     write_atomically(place / f"{card.name}.json", text + "\n")

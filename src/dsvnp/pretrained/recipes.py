@@ -21,25 +21,15 @@ FASTEST_WAVE = 160.0  # radians per standard deviation of x: some ninety periods
 
 @dataclass(frozen=True)
 class PretrainingRecipe:
-    """A network, where its tasks come from, and how it is trained.
+    """A network, where its tasks come from, and how it is trained."""
 
-    Attributes:
-        name: of the weights.
-        make: makes the network: its class, to be called with its architecture.
-        source: the prior, in batches of several shapes that take turns.
-        limits: what the network is not made for, in words.
-        learning_rate: of AdamW, reached after the warm-up and held until the decay.
-        warmup: steps.
-        decay: steps over which the rate falls to 0 at the end.
-    """
-
-    name: str
-    make: partial[Any]
-    source: Rotation
-    limits: str = ""
-    learning_rate: float = 3e-4
-    warmup: int = 1000
-    decay: int = 30_000
+    name: str  # of the weights
+    make: partial[Any]  # makes the network: its class, to be called with its architecture
+    source: Rotation  # the prior, in batches of several shapes that take turns
+    limits: str = ""  # what the network is not made for, in words
+    learning_rate: float = 3e-4  # of AdamW, reached after the warm-up and held until the decay
+    warmup: int = 1000  # steps
+    decay: int = 30_000  # steps over which the rate falls to 0 at the end
 
     def settings(self, num_steps: int, precision: str = "bf16") -> Settings:
         """How to train up to a step; more may follow as long as the decay has not begun."""

@@ -26,15 +26,10 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Standardizer:
-    """Zero mean and unit variance for each column, and the way back.
+    """Zero mean and unit variance for each column, and the way back."""
 
-    Attributes:
-        mean: mean of each column, [D].
-        std: standard deviation of each, over n and not n − 1; 1 for a column that does not vary, [D].
-    """
-
-    mean: Tensor
-    std: Tensor
+    mean: Tensor  # mean of each column, [D]
+    std: Tensor  # standard deviation of each, over n and not n − 1; 1 for a column that does not vary, [D]
 
     @classmethod
     def fit(cls, rows: Tensor) -> Standardizer:
@@ -59,13 +54,9 @@ class Standardizer:
 
 
 class TaskSource(ABC):
-    """A supply of batches of tasks; see the module's docstring.
+    """A supply of batches of tasks; see the module's docstring."""
 
-    Attributes:
-        refresh_every: number of steps that one pool serves.
-    """
-
-    refresh_every: int = 1_000_000
+    refresh_every: int = 1_000_000  # number of steps that one pool serves
 
     def static(self) -> Tensors:
         """Tensors that never change; none by default."""
@@ -92,12 +83,9 @@ class TaskSource(ABC):
 
 @dataclass(frozen=True)
 class Rotation:
-    """Sources that take turns, one per step: their batches may differ in shape (tables of few and of many columns).
+    """Sources that take turns, one per step: their batches may differ in shape (tables of few and of many columns)."""
 
-    Attributes:
-        sources: at least one, in the order of their turns; a source may be listed more than once.
-    """
-
+    # at least one, in the order of their turns; a source may be listed more than once
     sources: tuple[TaskSource, ...]
 
     def __post_init__(self) -> None:

@@ -65,25 +65,16 @@ KERNELS: dict[str, Callable[[Tensor, Hyperparameters], Tensor]] = {
 
 @dataclass(frozen=True)
 class GPPrior:
-    """The distribution that functions and their observations come from; the defaults are the field's.
+    """The distribution that functions and their observations come from; the defaults are the field's."""
 
-    Attributes:
-        kernel: a name in `KERNELS`.
-        length: range of ℓ.
-        scale: range of s.
-        period: range of p, which the periodic kernel alone reads.
-        noise: standard deviation of the Gaussian noise on every observation.
-        contamination: largest amplitude of the Student-t noise; 0.15 in the field's robustness test.
-        degrees_of_freedom: of that noise.
-    """
-
-    kernel: str = "rbf"
-    length: Range = (0.1, 0.6)
-    scale: Range = (0.1, 1.0)
-    period: Range = (0.1, 0.5)
-    noise: float = 0.02
+    kernel: str = "rbf"  # a name in `KERNELS`
+    length: Range = (0.1, 0.6)  # range of ℓ
+    scale: Range = (0.1, 1.0)  # range of s
+    period: Range = (0.1, 0.5)  # range of p, which the periodic kernel alone reads
+    noise: float = 0.02  # standard deviation of the Gaussian noise on every observation
+    # largest amplitude of the Student-t noise; 0.15 in the field's robustness test
     contamination: float = 0.0
-    degrees_of_freedom: float = 2.1
+    degrees_of_freedom: float = 2.1  # of that noise
 
     def __post_init__(self) -> None:
         if self.kernel not in KERNELS:

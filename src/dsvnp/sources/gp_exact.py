@@ -24,23 +24,18 @@ from dsvnp.sources.gp import GPPrior, Hyperparameters, Range
 from dsvnp.task import Task
 
 
-class Likelihoods(NamedTuple):
-    """Exact log-likelihoods of the targets outside the context.
+class ExactLikelihoods(NamedTuple):
+    """Exact log-likelihoods of the targets outside the context."""
 
-    Attributes:
-        per_point: of each target by itself, [B, T]; NaN where a slot is empty or belongs to the context.
-        per_task: of all targets of a task together, divided by their number, [B].
-    """
-
-    per_point: Tensor
-    per_task: Tensor
+    per_point: Tensor  # of each target by itself, [B, T]; NaN where a slot is empty or belongs to the context
+    per_task: Tensor  # of all targets of a task together, divided by their number, [B]
 
     def task_means(self) -> Tensor:
         """The mean of `per_point` over the targets of each task, [B]."""
         return self.per_point.nanmean(-1)
 
 
-def exact(task: Task, hyper: Hyperparameters, prior: GPPrior, floor: float = 0.0) -> Likelihoods:
+def exact(task: Task, hyper: Hyperparameters, prior: GPPrior, floor: float = 0.0) -> ExactLikelihoods:
     """Likelihoods under the Gaussian process that the tasks were drawn from.
 
     Args:
@@ -54,7 +49,7 @@ def exact(task: Task, hyper: Hyperparameters, prior: GPPrior, floor: float = 0.0
     return _collect(sorted_task, parts.per_point, parts.targets)
 
 
-def integrated(task: Task, prior: GPPrior, num_nodes: int = 24) -> Likelihoods:
+def integrated(task: Task, prior: GPPrior, num_nodes: int = 24) -> ExactLikelihoods:
     """Likelihoods for a learner who knows the prior of an RBF or Matérn process, its hyper-parameters integrated out.
 
     Args:
@@ -144,8 +139,8 @@ def _factorise(slots: _Sorted, hyper: Hyperparameters, prior: GPPrior, floor: fl
     )
 
 
-def _collect(slots: _Sorted, per_point: Tensor, targets: Tensor) -> Likelihoods:
+def _collect(slots: _Sorted, per_point: Tensor, targets: Tensor) -> ExactLikelihoods:
     """Put points back into their slots and divide the tasks' likelihoods by their numbers of targets."""
     per_point = torch.where(slots.is_target, per_point, torch.nan)
     back = slots.order.argsort(-1)
-    return Likelihoods(per_point.take_along_dim(back, -1), targets / slots.is_target.sum(-1))
+    return ExactLikelihoods(per_point.take_along_dim(back, -1), targets / slots.is_target.sum(-1))

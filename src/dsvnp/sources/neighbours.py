@@ -23,15 +23,10 @@ SHARPNESS = 2.0  # of the weights exp(−2 (d / mean d)²) by which nearer rows 
 
 
 class Neighbourhood(NamedTuple):
-    """Targets with their contexts, and the centre to add to a prediction.
+    """Targets with their contexts, and the centre to add to a prediction."""
 
-    Attributes:
-        task: one target per task, its outputs less the centre; inputs with the distance and the centre.
-        centre: smooth mean of each context's outputs, [B, 1, dim_y].
-    """
-
-    task: Task
-    centre: Tensor
+    task: Task  # one target per task, its outputs less the centre; inputs with the distance and the centre
+    centre: Tensor  # smooth mean of each context's outputs, [B, 1, dim_y]
 
 
 class NeighbourTasks(TaskSource):

@@ -73,8 +73,14 @@ class BaseNP(Pictures, Learner, ABC):
     # --- what a kind fills in ---
 
     @abstractmethod
-    def _distribution(self, X: Any, context: Any, keep: bool) -> RowDistribution:
-        """The predictive distribution of rows; with `keep`, its components serve further questions."""
+    def predict_dist(self, X: Any, context: Any = None, keep: bool = True) -> RowDistribution:
+        """The whole predictive distribution of rows, in the user's units; all other answers are reductions of it.
+
+        Args:
+            X: inputs.
+            context: a pair (X, y) to predict from in place of the rows of the fit.
+            keep: keep the components for further questions; False needs less memory.
+        """
 
     @abstractmethod
     def _own_record(self) -> dict[str, Any]:
@@ -110,15 +116,6 @@ class BaseNP(Pictures, Learner, ABC):
             return f"It predicts with the pretrained network, without training ({shares})"
         steps = ", ".join(map(str, self.best_steps_))
         return f"Its members have the weights of steps {steps} of {self.recipe_.num_steps if self.recipe_ else 0}"
-
-    def predict_dist(self, X: Any, context: Any = None) -> RowDistribution:
-        """The whole predictive distribution of rows, in the user's units; all other answers are reductions of it.
-
-        Args:
-            X: inputs.
-            context: a pair (X, y) to predict from in place of the rows of the fit.
-        """
-        return self._distribution(X, context, keep=True)
 
     def _settings_of_distribution(self, X: Any, x: Tensor, rows: Pair, one: bool) -> dict[str, Any]:
         """Arguments that both kinds of distribution share, for rows X, as numbers x, and context rows."""
@@ -192,7 +189,7 @@ class BaseNP(Pictures, Learner, ABC):
             One value per row; NaN where no output is known.
         """
         self._outputs_of(X, y)  # a wrong y is refused before anything is computed
-        return self._distribution(X, context, keep=False).log_prob(y)
+        return self.predict_dist(X, context, keep=False).log_prob(y)
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: Any = 0, context: Any = None, noise: bool = True
@@ -207,7 +204,7 @@ class BaseNP(Pictures, Learner, ABC):
             noise: False gives E[y | z_G, x] with z_* averaged: smooth functions; of classes their probabilities,
                 [rows, classes, samples].
         """
-        return self._distribution(X, context, keep=False).sample(n_samples, random_state, noise)
+        return self.predict_dist(X, context, keep=False).sample(n_samples, random_state, noise)
 
     def uncertainty(self, X: Any, context: Any = None) -> Uncertainty:
         """Noise (aleatoric) and what more data would reduce (epistemic).

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.schema import TEXT, wrong
+from dsvnp.tabular.encoding import CYCLES
 from dsvnp.tabular.recipe import FitRecipe
 
 RECORD_FORM = {
@@ -19,8 +20,15 @@ RECORD_FORM = {
     **dict.fromkeys(("params", "validation"), dict),
     "target_names": [str],
 }
-# of an ensemble; a panel of a pretrained network has neither
+# of an ensemble, and of a panel of a pretrained network
 REPLICAS_FORM = {"recipe": dict, "num_replicas": int}
+PANEL_FORM = {"panel": [[{"view": str, "order": int}]], "most_rows": int, "leaves": int}
+# of the inputs, where a format has it
+INPUTS_FORM = {
+    "feature_names_in": ([str],),
+    "encoding": ({"names": [str], "categories": [([str],)]},),
+    "filling": {"medians": [float], "gaps": [bool]},
+}
 MOST_LAYERS, WIDEST, MOST_DRAWS = 1000, 2**20, 10**5
 # settings that predictions depend on
 CHOICES = {"output": ("same", "array"), "missing": ("impute", "refuse")}
@@ -41,19 +49,37 @@ def check_recipe(recipe: FitRecipe) -> FitRecipe:
 
 def check_record(record: dict[str, Any]) -> None:
     """Hold the lists of a record against each other."""
+    form = {name: each for name, each in INPUTS_FORM.items() if name in record}
+    if reason := wrong(record, form | (PANEL_FORM if "panel" in record else REPLICAS_FORM)):
+        raise ValueError(f"it {reason}")
+    if not record["target_names"]:
+        raise ValueError("it names no target")
+    if record.get("most_rows", 1) < 1:
+        raise ValueError(f"most_rows is {record['most_rows']}, not 1 or more")
     names, encoding, num = record.get("feature_names_in"), record.get("encoding"), record["n_features_in"]
     if names is not None and len(names) != num:
         raise ValueError(f"{len(names)} names of inputs, but {num} inputs")
-    if "panel" not in record and (reason := wrong(record, REPLICAS_FORM)):
-        raise ValueError(f"it {reason}")
     for name, known in CHOICES.items():
         if (value := record["params"].get(name, known[0])) not in known:
             raise ValueError(f"{name} is {value!r}, not {' or '.join(map(repr, known))}")
     draws = record["params"].get("n_draws", 1)
     if not isinstance(draws, int) or not 1 <= draws <= MOST_DRAWS:
         raise ValueError(f"n_draws is {draws!r}, not a number between 1 and {MOST_DRAWS}")
-    if encoding is not None and not len(encoding["names"]) == len(encoding["categories"]) == num:
+    if encoding is not None:
+        _check_encoding(encoding, num)
+
+
+def _check_encoding(encoding: dict[str, Any], num: int) -> None:
+    """Refuse columns of another number than the inputs', and categories or cycles that are none."""
+    if not len(encoding["names"]) == len(encoding["categories"]) == num:
         raise ValueError(f"an encoding of {len(encoding['names'])} columns, but {num} inputs")
+    if [] in encoding["categories"]:
+        raise ValueError("a column of categories without any")
+    cycles = encoding.get("cycles", [])
+    if reason := wrong(cycles, [([str],)]):
+        raise ValueError(f"encoding.cycles {reason}")
+    if strange := {name for found in cycles for name in found or ()} - CYCLES.keys():
+        raise ValueError(f"cycles of dates that are not known: {', '.join(sorted(strange))}")
 
 
 def check_tensors(record: dict[str, Any], tensors: dict[str, Tensor]) -> None:

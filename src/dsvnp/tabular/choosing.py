@@ -18,7 +18,7 @@ from torch import Tensor
 from dsvnp.predictive import Predictive
 from dsvnp.tabular.asking import MOST_CLASSES
 from dsvnp.tabular.consulting import (
-    LINEAR_VIEWS,
+    GAUSSIAN,
     NEAR_ROWS,
     Member,
     PanelProblem,
@@ -38,7 +38,10 @@ from dsvnp.tabular.views import MOST_COLUMNS
 from dsvnp.tabular.weights import ALIKE, Weights
 
 SEATS = 8
-PSEUDO_ROWS = 2.0
+PSEUDO_ROWS = 2.0  # of the weights of views beforehand: equal ones for numbers
+# For classes they are softmax(ln p of the held-out labels / 5). Few labels are uncertain, and few thus decide; a view
+# that gives all of them more probability is believed sooner than a mixture that suits those few.
+PSEUDO_LABELS, TEMPERING = 20.0, 5.0
 CLASS_TOLL = 4.0  # times the toll of numbers: a few labels that are all right prove no certainty
 LEAST = -1e6  # ln p of a view that gets no seat
 FEWEST_ROWS = 160  # that a split reads, and of which it holds out a part, even beyond the budget
@@ -54,15 +57,16 @@ class Budget:
 
     held_out: int  # cells, rows × columns, that all views together read to be compared
     panel: int  # cells that the members of the panel read
-    folds: int  # folds that a table is cut into, at most
+    folds: int  # folds that a table is cut into, at most, for numbers
+    class_folds: int  # and for classes
     passes: int  # orders of columns that a panel reads, at most
     leaves: int  # boxes that a large table is cut into, at most
 
 
 BUDGETS = {
-    "fast": Budget(5_000, 5_000, 2, 2, 2),
-    "balanced": Budget(16_000, 24_000, 3, 4, 4),
-    "thorough": Budget(200_000, 200_000, 5, 8, 16),
+    "fast": Budget(5_000, 5_000, 2, 4, 2, 2),
+    "balanced": Budget(16_000, 24_000, 3, 8, 4, 4),
+    "thorough": Budget(200_000, 200_000, 5, 8, 8, 16),
 }
 
 
@@ -113,14 +117,15 @@ def choose_panel(
         weights: of the rows.
     """
     budget, width, views = BUDGETS[effort], problem.layout.width + 1, problem.views()
-    costly = [view not in LINEAR_VIEWS for view in views]
+    costly = [Member(view).has_network for view in views]
     most, passes, leaves = reading_of(len(x), width, most_rows or MOST_ROWS, budget)
     if not by.by_chance:
         split = split_by(by, y, MANY_ROWS if leaves > 1 else most, seed)
     elif leaves > 1:
         split = split_large(len(x), seed)
     else:
-        split = split_rows(y, most, budget.held_out // (width * sum(costly)), budget.folds, seed)
+        folds = budget.class_folds if problem.num_classes else budget.folds
+        split = split_rows(y, most, budget.held_out // (width * sum(costly)), folds, seed)
     split = split.repeated(weights, seed)
     check_known([[(x[rows], y[rows])] for rows in split.read], names)
     held = torch.from_numpy(split.held.reshape(-1))
@@ -129,7 +134,7 @@ def choose_panel(
     for column in range(y.shape[1]):
         found = held_out(views, x, y[:, column], split, problem, leaves, most)
         scores = torch.stack([p.log_prob(truth[None, :, column : column + 1])[0] for p in found])
-        seats = give_seats(scores, SEATS, costly, passes)
+        seats = give_seats(scores, SEATS, costly, passes, labels=problem.num_classes > 0)
         boards.append(_members([views[seat] for seat in seats], passes))
         mixtures.append(seated([found[seat] for seat in seats]))
         lines.append(found[views.index("linear")])
@@ -220,7 +225,9 @@ def split_rows(y: Tensor, most: int, affordable: int, most_folds: int, seed: int
     return Split(np.stack([np.setdiff1d(order, some, assume_unique=True) for some in held]), held)
 
 
-def give_seats(scores: Tensor, number: int, costly: Sequence[bool], most: int) -> list[int]:
+def give_seats(
+    scores: Tensor, number: int, costly: Sequence[bool], most: int, labels: bool = False
+) -> list[int]:
     """Distribute seats by the weights of the mixture of views under which held-out rows are the most likely.
 
     Args:
@@ -228,13 +235,14 @@ def give_seats(scores: Tensor, number: int, costly: Sequence[bool], most: int) -
         number: of seats.
         costly: which views the network must read for.
         most: number of different views among those; the others with the least weight go.
+        labels: whether the rows have classes.
     """
-    weights = mixture_weights(scores)
+    weights = mixture_weights(scores, labels)
     dear = torch.tensor(costly, device=scores.device)
     if int(dear.sum()) > most:
         kept = torch.where(dear, weights, -1.0).topk(most).indices
         out = dear & ~torch.isin(torch.arange(len(scores), device=scores.device), kept)
-        weights = mixture_weights(torch.where(out[:, None], LEAST, scores))
+        weights = mixture_weights(torch.where(out[:, None], LEAST, scores), labels)
     share = number * weights
     seats = share.floor()
     rest = (share - seats).topk(number - int(seats.sum())).indices
@@ -242,25 +250,40 @@ def give_seats(scores: Tensor, number: int, costly: Sequence[bool], most: int) -
     return [view for view, count in enumerate(seats.tolist()) for _ in range(int(count))]
 
 
-def mixture_weights(scores: Tensor, steps: int = 100) -> Tensor:
+def mixture_weights(scores: Tensor, labels: bool = False, steps: int = 100) -> Tensor:
     """Weights [V] of the mixture that makes rows with ln p [V, N] the most likely, by EM.
 
-    Each view has a share of `PSEUDO_ROWS` beforehand: few rows decide little.
+    Weights beforehand count as `PSEUDO_ROWS` or `PSEUDO_LABELS` more rows: few rows decide little.
     """
     weights = torch.full_like(scores[:, 0], 1 / len(scores))
+    before = PSEUDO_LABELS * (scores.sum(1) / TEMPERING).softmax(0) if labels else PSEUDO_ROWS * weights
     for _ in range(steps):
-        held = (scores + weights.log()[:, None]).softmax(0).sum(1) + PSEUDO_ROWS / len(scores)
+        held = (scores + weights.log()[:, None]).softmax(0).sum(1) + before
         weights = held / held.sum()
     return weights
 
 
 def fit_stretch(mixture: Predictive, y: Tensor) -> Tensor:
-    """The factor of each output, or of the classes, under which held-out rows are the most likely, [D]."""
-    costs, price = [], 1.0 if y.is_floating_point() else CLASS_TOLL
-    for factor in STRETCHES.tolist():
-        one = torch.full((1,), factor, dtype=torch.float64, device=y.device)
-        costs.append(-stretch_all(mixture, one).log_prob_each(y[None])[0].sum(0) + price * toll(factor))
-    return STRETCHES.to(y.device)[torch.stack(costs).argmin(0)]
+    """The factor of each output, or of the classes, under which held-out rows are the most likely, [D].
+
+    Every fifth factor is tried first, and then those around the best.
+    """
+    price = 1.0 if y.is_floating_point() else CLASS_TOLL
+    factors = STRETCHES.to(y.device)
+    tolls = price * torch.tensor([toll(factor) for factor in STRETCHES.tolist()], device=y.device)
+
+    def best(places: Tensor) -> Tensor:
+        """The best of places [P, D], [D]."""
+        costs = [
+            tolls[each] - stretch_all(mixture, factors[each]).log_prob_each(y[None])[0].sum(0)
+            for each in places
+        ]
+        return places.gather(0, torch.stack(costs).argmin(0, keepdim=True))[0]
+
+    outputs = mixture.shape[-1] if y.is_floating_point() else 1
+    around = torch.arange(-4, 5, device=y.device)[:, None]
+    coarse = best(torch.arange(0, len(factors), 5, device=y.device)[:, None].expand(-1, outputs))
+    return factors[best((coarse + around).clamp(0, len(factors) - 1))]
 
 
 def held_out(
@@ -276,11 +299,11 @@ def held_out(
         boxes = Leaves(*told[0], leaves, min(most, NEAR_ROWS))
     found: dict[str, Predictive] = {}
     for group in asked_together([Member(view) for view in views]):
-        names = [member.view for member in group]
-        if boxes is not None and names[0] not in LINEAR_VIEWS:
+        names, read = [member.view for member in group], group[0].has_network
+        if boxes is not None and read:
             whole = consult_near(group, told[0], problem, boxes, exact=False)(asked[0])
         else:
-            members = [Member(view, fold) for view in names for fold in range(len(split))]
+            members = [Member(view, fold if read else 0) for view in names for fold in range(len(split))]
             whole = consult(members, told * len(names), problem, exact=False)(asked * len(names))
         for index, view in enumerate(names):
             found[view] = whole.map(partial(_folds_as_rows, index, len(split)))
@@ -294,11 +317,15 @@ def _folds_as_rows(index: int, folds: int, array: Tensor) -> Tensor:
 
 def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
     """A member for each seat; those of one view read the columns in different orders, up to the number of passes."""
-    reading = sum(view not in LINEAR_VIEWS for view in views)
+    reading = sum(Member(view).has_network for view in views)
     out = []
     for index, view in enumerate(views):
-        share = max(1, passes * views.count(view) // reading) if view not in LINEAR_VIEWS else passes
-        out.append(Member(view, views[:index].count(view) % share))
+        place, count = views[:index].count(view), views.count(view)
+        if view == GAUSSIAN:  # pairs, and one alone
+            out.append(Member(view, 0 if place == count - 1 and count % 2 else 1 + place % 2))
+        else:
+            share = max(1, passes * count // reading) if Member(view).has_network else passes
+            out.append(Member(view, place % share))
     return tuple(out)
 
 

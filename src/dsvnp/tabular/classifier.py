@@ -67,26 +67,29 @@ class NPClassifier(ClassifierMixin, BaseNP):
 
     def predict(self, X: Any, context: Any = None) -> Any:
         """The most probable label of each row."""
-        return self._distribution(X, context, keep=False).mode
+        return self.predict_dist(X, context, keep=False).mode
 
     def predict_proba(self, X: Any, context: Any = None) -> Any:
         """Probability of each class, [rows, classes]."""
-        return self._distribution(X, context, keep=False).mean
+        return self.predict_dist(X, context, keep=False).mean
 
     def predict_log_proba(self, X: Any, context: Any = None) -> Any:
         """Logarithms of the probabilities."""
-        found = self._distribution(X, context, keep=False)
+        found = self.predict_dist(X, context, keep=False)
         (logs,) = found.reduce(lambda p, _: p.mean[0].clamp(min=1e-300).log())
         return found.named(logs, [str(label) for label in self.classes_])
 
-    def predict_dist(self, X: Any, context: Any = None) -> ClassDistribution:
+    def predict_dist(self, X: Any, context: Any = None, keep: bool = True) -> ClassDistribution:
         """The whole predictive distribution of rows; all other answers are reductions of it.
 
         Args:
             X: inputs.
             context: a pair (X, y) to predict from in place of the rows of the fit.
+            keep: keep the components for further questions; False needs less memory.
         """
-        return self._distribution(X, context, keep=True)
+        x, rows = self._question(X, context)
+        settings = self._settings_of_distribution(X, x, rows, one=True)
+        return ClassDistribution(self.classes_, **settings, strangeness=self._strangeness(rows[0]), keep=keep)
 
     def ood_score(self, X: Any, context: Any = None) -> Any:
         """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning.
@@ -94,7 +97,7 @@ class NPClassifier(ClassifierMixin, BaseNP):
         The entropy of the predicted class (Sec. 4.4), and the distance to the nearest context row where that is
         unusual: far from all it has seen, a network is sure of itself for no reason.
         """
-        return self._distribution(X, context, keep=False).ood_score
+        return self.predict_dist(X, context, keep=False).ood_score
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; rows without a label are left out."""
@@ -164,13 +167,8 @@ class NPClassifier(ClassifierMixin, BaseNP):
         self._read_outputs(labels, reset=True)
         self.target_names_ = names_of(outputs[0], 1)
 
-    def _distribution(self, X: Any, context: Any, keep: bool) -> ClassDistribution:
-        x, rows = self._question(X, context)
-        settings = self._settings_of_distribution(X, x, rows, one=True)
-        return ClassDistribution(self.classes_, **settings, strangeness=self._strangeness(rows[0]), keep=keep)
-
     def _strangeness(self, known: Tensor) -> Callable[[Predictive, Tensor], Tensor]:
-        """What scores rows beside the rows of a context."""
+        """What scores rows that are not in a context."""
         far = self._remoteness(known)
         return lambda predictive, x: predictive.entropy()[0] + far(x)
 

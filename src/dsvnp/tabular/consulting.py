@@ -1,8 +1,8 @@
-"""Consulting: the pretrained network, or a linear model, reads rows in several ways at once and predicts others.
+"""Consulting: the pretrained network, or a simpler model, reads rows in several ways at once and predicts others.
 
 A member is the network shown a view of the columns in some order (`views`), the network on the residuals of a linear
-model, or that linear model alone, for classes also on kernel features (`kernels`). The network reads for all its
-members in one pass, one set for each.
+model, that linear model alone, for classes also on kernel features (`kernels`), or for numbers a Gaussian process
+(`gaussian_process`). The network reads for all its members in one pass, one set for each.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predictive, concatenate
 from dsvnp.tabular.asking import MOST_CLASSES, Told, read
 from dsvnp.tabular.ensemble import Answering
+from dsvnp.tabular.gaussian_process import GaussianProcess
 from dsvnp.tabular.kernels import Logistic
 from dsvnp.tabular.leaves import Leaves
 from dsvnp.tabular.scaling import InputScaling, OutputScaling
@@ -32,6 +33,8 @@ LINEAR_VIEWS: dict[str, tuple[float, float | None]] = {
     "narrow kernel": (100.0, 1.0),
 }
 
+GAUSSIAN = "gaussian process"
+
 NEAR_ROWS = 512  # of the context of a box
 
 Made = TypeVar("Made")
@@ -44,11 +47,17 @@ class Member:
     """A member of a panel: a view, and a seed.
 
     The seed decides the order of columns, and which rows are read where there are too many; a linear model reads a
-    bootstrap sample. With 0 everything is as given.
+    bootstrap sample. With 0 everything is as given. A Gaussian process predicts by its whole posterior with 0, and
+    with 1 and 2 by functions above and below its mean, see `_gaussian`.
     """
 
     view: str
     order: int = 0
+
+    @property
+    def has_network(self) -> bool:
+        """Whether the pretrained network reads for it."""
+        return self.view not in LINEAR_VIEWS and self.view != GAUSSIAN
 
 
 @dataclass(frozen=True)
@@ -64,22 +73,22 @@ class PanelProblem:
         filled = ["filled"] if self.layout.gaps else []
         few = self.num_classes <= MOST_CLASSES  # of many, kernels would take long
         logistic = [view for view, (_, gamma) in LINEAR_VIEWS.items() if few or gamma is None]
-        others = logistic if self.num_classes else ["residuals", "linear"]
+        others = logistic if self.num_classes else ["residuals", "linear", GAUSSIAN]
         return ["columns", *filled, "components", *others]
 
 
 def asked_together(members: Sequence[Member]) -> list[list[Member]]:
-    """Different members in groups that `consult` takes: all that the network reads for, and each linear view."""
+    """Different members in groups that `consult` takes: all that the network reads for, and each other view."""
     groups: dict[str, list[Member]] = {}
     for member in dict.fromkeys(members):
-        groups.setdefault(member.view if member.view in LINEAR_VIEWS else "network", []).append(member)
+        groups.setdefault("network" if member.has_network else member.view, []).append(member)
     return list(groups.values())
 
 
 def consult(
     members: Sequence[Member], sets: Sequence[Told], problem: PanelProblem, exact: bool = True
 ) -> Consulted:
-    """Let the network, or a linear model, read a set of rows for each member; return what predicts rows for each.
+    """Let the network, or a simpler model, read a set of rows for each member; return what predicts rows for each.
 
     Args:
         members: one of the groups that `asked_together` makes.
@@ -89,6 +98,8 @@ def consult(
     """
     if members[0].view in LINEAR_VIEWS:
         return _linear(sets, problem, *LINEAR_VIEWS[members[0].view])
+    if members[0].view == GAUSSIAN:
+        return _gaussian([member.order for member in members], sets, problem)
     made = _Once()
     shown = [
         made(Shown.fit, member.view, x, y, problem) for member, (x, y) in zip(members, sets, strict=True)
@@ -216,5 +227,35 @@ def _linear(sets: Sequence[Told], problem: PanelProblem, strength: float, gamma:
         loc = torch.stack([line(x) for line, x in zip(lines, rows, strict=True)])[:, None, None, :, None]
         scale = torch.stack([line.deviation for line in lines])[:, None, None, None, None]
         return IndependentPredictive(loc.to(device), scale.to(device), torch.zeros_like(loc).to(device))
+
+    return numbers
+
+
+def _gaussian(orders: Sequence[int], sets: Sequence[Told], problem: PanelProblem) -> Consulted:
+    """A Gaussian process of each set, one for all members that read the same rows.
+
+    The whole posterior N(m, σ² + n²) has no part for not knowing the function. A pair of members, orders 1 and 2, has:
+    N(m ± δ, σ² + n² − δ²) together have the same mean and variance, and differ by the function's deviation δ = σ, as
+    long as they have one mode, δ² ≤ (σ² + n²) / 2.
+    """
+    processes: dict[int, GaussianProcess] = {}
+    for x, y in sets:
+        if id(y) not in processes:
+            start = next(reversed(processes.values())).theta if processes else None
+            processes[id(y)] = GaussianProcess.fit(x, y, problem.layout.sources, start)
+    made = [processes[id(y)] for _, y in sets]
+    sign = torch.tensor([(0.0, 1.0, -1.0)[order] for order in orders], dtype=torch.float64)[:, None]
+
+    def numbers(rows: Sequence[Tensor]) -> Predictive:
+        asked = _Once()
+        found = [asked(GaussianProcess.__call__, each, x) for each, x in zip(made, rows, strict=True)]
+        mean, function, noise = (torch.stack(part) for part in zip(*found, strict=True))  # [B, T]
+        variance = function.square() + noise.square()
+        shift = sign * function.minimum((variance / 2).sqrt())
+        loc, scale = (
+            part[:, None, None, :, None].to(problem.device)
+            for part in (mean + shift, (variance - shift.square()).sqrt())
+        )
+        return IndependentPredictive(loc, scale, torch.zeros_like(loc))
 
     return numbers

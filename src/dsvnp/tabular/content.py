@@ -114,7 +114,7 @@ def fill(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -> 
     estimator.encoding_ = _encoding(record["encoding"])
     width = tensors["context.x"].shape[1]
     filling = record.get("filling", {"medians": [0.0] * width, "gaps": [False] * width})  # before format 4
-    estimator.filling_ = Filling(**{name: tuple(values) for name, values in filling.items()})
+    estimator.filling_ = Filling(tuple(map(float, filling["medians"])), tuple(filling["gaps"]))
     estimator.target_names_ = tuple(record["target_names"])
     estimator._restore_own(record)
     estimator.noise_seed_ = record["noise_seed"]

@@ -16,14 +16,16 @@ from torch import Tensor
 from dsvnp.devices import pick_device
 from dsvnp.models.base import NeuralProcess
 from dsvnp.predictive import GaussianPredictive
-from dsvnp.pretrained.curves import outside, predict_curve, scaled_task
+from dsvnp.pretrained.curves import outside, predict_views, scaled_task
 from dsvnp.pretrained.loading import SHIPPED, load_pretrained
-from dsvnp.pretrained.seasons import CurveView, fit_view
+from dsvnp.pretrained.seasons import CurveView
+from dsvnp.pretrained.series import fit_curve, mixed, predict_process
 from dsvnp.sources.priors.spectra import DIMENSIONS
 
 Floats = NDArray[np.float64]
 NAME = "curves"
 NANOSECONDS_PER_DAY = 86_400 * 10**9
+CALENDAR = (365.2425, 7.0, 1.0)  # seasons of dates, in days
 
 
 class CurveRegressor(RegressorMixin, BaseEstimator):
@@ -31,11 +33,13 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
 
     `fit` keeps the points and trains nothing; a prediction is one pass of the network over them. Inputs are one to
     three columns of numbers or dates (days since 1970), in any units; the network scales them by the points of the fit.
-    Of one input it also looks for a season and a trend (`dsvnp.pretrained.seasons`).
+    Of one input it also looks for a season and a trend (`dsvnp.pretrained.seasons`), and mixes the network's
+    prediction with that of a small Gaussian process; held-out points weigh the two (`dsvnp.pretrained.series`).
 
     Args:
-        season: period of a season, in units of X (days for dates); "auto" looks for one and keeps it if held-out points
-            are predicted better with it; None for none. For one input.
+        season: period of a season, in units of X (days for dates); "auto" looks for one (of dates, first for a year, a
+            week and a day) and keeps it if held-out points are predicted better with it; None for none. For one input.
+        process: whether the Gaussian process joins. For one input.
         max_context: points that a prediction is made from, at most. A longer curve is predicted piece by piece, each
             from the points nearest to it.
         weights: folder with the network's two files; None takes those of the package.
@@ -45,6 +49,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         X_: inputs of the points, in days where they were dates, [points, inputs].
         y_: their outputs, without missing ones, [points].
         view_: season and trend that were found; `view_.period` is None without a season.
+        process_: the Gaussian process, or None.
+        share_: its weight in the mixture.
     """
 
     def __init__(
@@ -53,11 +59,13 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         weights: Path | str | None = None,
         device: str = "cpu",
         season: float | str | None = "auto",
+        process: bool = True,
     ) -> None:
         self.max_context = max_context
         self.weights = weights
         self.device = device
         self.season = season
+        self.process = process
 
     def fit(self, X: Any, y: Any) -> Self:
         """Keep the points of a curve.
@@ -71,6 +79,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         if not (self.season in ("auto", None) or (isinstance(self.season, int | float) and self.season > 0)):
             raise ValueError(f"season must be a period above 0, 'auto' or None, got {self.season!r}")
         x, dates = inputs_of(X)
+        if x.shape[1] > 1 and self.season not in ("auto", None):
+            raise ValueError(f"a season needs one input, got {x.shape[1]}; leave season={self.season} out")
         outputs = np.asarray(y, dtype=np.float64)
         if outputs.ndim == 2 and outputs.shape[1] == 1:
             outputs = outputs[:, 0]
@@ -85,7 +95,9 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"a curve needs at least 2 points with a known output, got {known.sum()}")
         self.X_, self.y_, self.dates_ = x[known], outputs[known], dates
         self.n_features_in_ = x.shape[1]
-        self.view_ = fit_view(*self._points(), self.season, self._ask)
+        usual = CALENDAR if any(dates) else ()
+        found = fit_curve(*self._points(), self.season, self.process, self._ask, usual)
+        self.view_, self.process_, self.share_ = found.view, found.process, found.share
         return self
 
     def predict_dist(self, X: Any) -> GaussianPredictive:
@@ -93,7 +105,12 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
 
         It has means, variances, quantiles, log-densities, CRPS and samples; see `dsvnp.predictive`.
         """
-        return self._ask(self.view_, *self._points(), self._targets(X))
+        targets = self._targets(X)
+        (found,) = self._ask([self.view_], *self._points(), targets)
+        if self.process_ is None:
+            return found
+        other = predict_process(self.process_, *self._points(), targets, self.max_context)
+        return mixed(found, *other, self.share_)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Mean at inputs, [points]; with `return_std` also the standard deviation of observations there."""
@@ -117,8 +134,11 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
 
     def log_prob(self, X: Any, y: Any) -> Floats:
         """Log-density of outputs at inputs, each by itself, [points]."""
+        found = self.predict_dist(X)
         outputs = torch.as_tensor(np.asarray(y, dtype=np.float64).ravel())
-        values: Floats = self.predict_dist(X).log_prob(outputs[None, :, None])[0].numpy()
+        if len(outputs) != found.shape[3]:
+            raise ValueError(f"y must hold one output per input of X, {found.shape[3]}, got {len(outputs)}")
+        values: Floats = found.log_prob(outputs[None, :, None])[0].numpy()
         return values
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Floats:
@@ -141,18 +161,20 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
             block: inputs that are drawn at once, independently of each other: faster, and less coherent.
             random_state: an integer gives the same functions each time.
         """
-        given = self._targets(X)
+        targets = self._targets(X)
         x, y = self._points()
-        y = y - self.view_.baseline(x)[:, 0]
-        x, targets = self.view_.inputs(x), self.view_.inputs(given)
         near = (outside(x, targets) / x.std(0).clamp(min=1e-300)).norm(dim=-1).argsort()[: self.max_context]
-        scaled = scaled_task(x[near], y[near], targets, self.device_)
         generator = _generator(random_state, self.device_)
-        drawn: Tensor = self._model().sample_functions(
-            scaled.task, n_samples, noise=noise, block=block, generator=generator
-        )
-        rest = scaled.mean + scaled.std * drawn[:, 0, :, 0].double().cpu()  # [samples, points]
-        values: Floats = (rest + self.view_.baseline(given)[:, 0]).T.numpy()
+        chosen = torch.rand(n_samples, generator=generator, device=self.device_).cpu().numpy() < self.share_
+        values = np.empty((len(targets), n_samples))
+        if not chosen.all():
+            number = int((~chosen).sum())
+            values[:, ~chosen] = self._functions(x[near], y[near], targets, number, noise, block, generator)
+        if self.process_ is not None and chosen.any():
+            rng = np.random.default_rng(generator.initial_seed())
+            known, outputs, asked = (part.numpy() for part in (x[near, 0], y[near], targets[:, 0]))
+            number = int(chosen.sum())
+            values[:, chosen] = self.process_.sample(known, outputs, asked, number, noise, rng)
         return values
 
     def plot(self, ax: Any = None, X: Any = None, coverage: float = 0.9, n_functions: int = 0) -> Any:
@@ -169,7 +191,7 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         return plot_curve(self, ax, X, coverage, n_functions)
 
     def to_onnx(self, path: Path | str, required: Collection[str] = ()) -> Path:
-        """Write one ONNX file that predicts this curve without this package.
+        """Write one ONNX file that predicts this curve without this package; fit it with `process=False`.
 
         Args:
             path: file to write.
@@ -182,6 +204,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
     def network_and_points(self) -> tuple[NeuralProcess, Tensor, Tensor, CurveView]:
         """The network, inputs [N, D] and outputs [N] of a curve that it reads at once, and how it is shown them."""
         x, y = self._points()
+        if self.process_ is not None:
+            raise ValueError("a file holds the network alone; fit with process=False and export that")
         if len(x) > self.max_context:
             raise ValueError(
                 f"a file predicts from at most max_context={self.max_context} points, got {len(x)}; fit fewer of them"
@@ -198,8 +222,30 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
     def _model(self) -> NeuralProcess:
         return _network(str(SHIPPED if self.weights is None else self.weights), self.device_)
 
-    def _ask(self, view: CurveView, x: Tensor, y: Tensor, targets: Tensor) -> GaussianPredictive:
-        return predict_curve(self._model(), x, y, targets, self.max_context, view)
+    def _ask(
+        self, views: Sequence[CurveView], x: Tensor, y: Tensor, targets: Tensor
+    ) -> list[GaussianPredictive]:
+        return predict_views(self._model(), x, y, targets, self.max_context, views)
+
+    def _functions(
+        self,
+        x: Tensor,
+        y: Tensor,
+        given: Tensor,
+        number: int,
+        noise: bool,
+        block: int,
+        generator: torch.Generator,
+    ) -> Floats:
+        """Functions of the network at inputs [T, D] from points x [N, D], y [N], [T, number]."""
+        rest = y - self.view_.baseline(x)[:, 0]
+        scaled = scaled_task(self.view_.inputs(x), rest, self.view_.inputs(given), self.device_)
+        drawn: Tensor = self._model().sample_functions(
+            scaled.task, number, noise=noise, block=block, generator=generator
+        )
+        functions = scaled.mean + scaled.std * drawn[:, 0, :, 0].double().cpu()  # [number, T]
+        values: Floats = (functions + self.view_.baseline(given)[:, 0]).T.numpy()
+        return values
 
     def _points(self) -> tuple[Tensor, Tensor]:
         check_is_fitted(self, "X_")

@@ -20,7 +20,7 @@ from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predi
 from dsvnp.sources.table import Pair
 from dsvnp.tabular.asking import Told
 from dsvnp.tabular.consulting import (
-    LINEAR_VIEWS,
+    GAUSSIAN,
     NEAR_ROWS,
     Member,
     PanelProblem,
@@ -149,7 +149,7 @@ class Panel:
 
     def _ask(self, group: Sequence[Member], told: Told, boxes: Leaves | None) -> Answering:
         """Members of one group, [members, S, 1, T, 1 or C] for rows."""
-        if boxes is not None and group[0].view not in LINEAR_VIEWS:
+        if boxes is not None and group[0].has_network:
             return consult_near(group, told, self.problem, boxes)
         ask = consult(group, [self.some(*told, member) for member in group], self.problem)
         return lambda rows: ask([rows] * len(group))
@@ -157,7 +157,9 @@ class Panel:
     def some(self, x: Tensor, y: Tensor, member: Member) -> Told:
         """Rows that a member reads."""
         generator = np.random.default_rng(member.order)
-        if member.view in LINEAR_VIEWS:
+        if member.view == GAUSSIAN:
+            return x, y  # of which it takes what it can
+        if not member.has_network:
             rows = generator.integers(len(x), size=len(x)) if member.order else np.arange(len(x))
         elif len(x) <= self.most_rows:
             return x, y

@@ -69,19 +69,22 @@ class NPRegressor(RegressorMixin, BaseNP):
         """
         if return_std and return_cov:
             raise ValueError("ask for the standard deviation or for the covariance, not for both")
-        found = self._distribution(X, context, keep=return_std or return_cov)
+        found = self.predict_dist(X, context, keep=return_std or return_cov)
         if return_cov:
             return found.mean, found.covariance()
         return (found.mean, found.std) if return_std else found.mean
 
-    def predict_dist(self, X: Any, context: Any = None) -> NumberDistribution:
+    def predict_dist(self, X: Any, context: Any = None, keep: bool = True) -> NumberDistribution:
         """The whole predictive distribution of rows, in the user's units; all other answers are reductions of it.
 
         Args:
             X: inputs.
             context: a pair (X, y) to predict from in place of the rows of the fit.
+            keep: keep the components for further questions; False needs less memory.
         """
-        return self._distribution(X, context, keep=True)
+        x, rows = self._question(X, context)
+        settings = self._settings_of_distribution(X, x, rows, self._one_output)
+        return NumberDistribution(**settings, strangeness=self._strangeness(rows[0]), keep=keep)
 
     def predict_quantiles(
         self, X: Any, quantiles: float | Sequence[float] = (0.05, 0.5, 0.95), context: Any = None
@@ -90,11 +93,11 @@ class NPRegressor(RegressorMixin, BaseNP):
 
         A single number is one quantile, of the shape of the mean.
         """
-        return self._distribution(X, context, keep=False).quantile(quantiles)
+        return self.predict_dist(X, context, keep=False).quantile(quantiles)
 
     def predict_interval(self, X: Any, coverage: float = 0.9, context: Any = None) -> tuple[Any, Any]:
         """Lower and upper ends of the central interval that should hold that share of outputs."""
-        return self._distribution(X, context, keep=False).interval(coverage)
+        return self.predict_dist(X, context, keep=False).interval(coverage)
 
     def ood_score(self, X: Any, context: Any = None) -> Any:
         """How far outside of what it knows a row lies, the larger the farther; only comparisons have a meaning.
@@ -103,7 +106,7 @@ class NPRegressor(RegressorMixin, BaseNP):
         Of the pretrained network that of the whole variance, and ln of the distance to the nearest context row where
         that is unusual.
         """
-        found = self._distribution(X, context, keep=False)
+        found = self.predict_dist(X, context, keep=False)
         values = found.ood_score
         if found.num_functions == 1:
             warnings.warn(
@@ -118,7 +121,7 @@ class NPRegressor(RegressorMixin, BaseNP):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R², averaged over outputs; rows whose output is missing are left out."""
         wanted = self._outputs_of(X, y).numpy()
-        (mean,) = self._distribution(X, None, keep=False).reduce(lambda p, _: p.mean[0])
+        (mean,) = self.predict_dist(X, None, keep=False).reduce(lambda p, _: p.mean[0])
         weights = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
         known = ~np.isnan(wanted)
         each = [
@@ -155,13 +158,8 @@ class NPRegressor(RegressorMixin, BaseNP):
             empty = int(missing.all(0).int().argmax())
             raise ValueError(f"output {empty} has no known value; leave it out of y")
 
-    def _distribution(self, X: Any, context: Any, keep: bool) -> NumberDistribution:
-        x, rows = self._question(X, context)
-        settings = self._settings_of_distribution(X, x, rows, self._one_output)
-        return NumberDistribution(**settings, strangeness=self._strangeness(rows[0]), keep=keep)
-
     def _strangeness(self, known: Tensor) -> Callable[[Predictive, Tensor], Tensor]:
-        """What scores rows beside the rows of a context."""
+        """What scores rows that are not in a context."""
         unit = self.ensemble_.prior[1].clamp(min=1e-30)
         far = self._remoteness(known) if isinstance(self.ensemble_, Panel) else None
 

@@ -47,6 +47,13 @@ class Layout:
         """Columns that "columns" shows."""
         return min(MOST_COLUMNS, self.numbers + len(self.groups))
 
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """For each encoded column the input that it was made of: the flags of a category, or of a gap, share it."""
+        flags = [self.numbers + place for place, size in enumerate(self.groups) for _ in range(size)]
+        made = [*range(self.numbers), *flags]
+        return (*made, *(made[column] for column in self.gaps))
+
     def shown(self, x: Tensor) -> Tensor:
         """Numbers with NaN in their gaps, and categories as codes; one never seen is missing."""
         numbers = x[:, : self.numbers].clone()

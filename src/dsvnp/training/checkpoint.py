@@ -21,9 +21,11 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from dsvnp import files
+from dsvnp.schema import read_json, wrong
 
 FORMAT, VERSION = "dsvnp-checkpoint", 1
 STATE, RUN = "state.safetensors", "run.json"
+FORM = {"run": dict, "step": int, "generators": [str], "environment": dict}
 
 
 class CheckpointError(RuntimeError):
@@ -32,21 +34,13 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds.
+    """What a checkpoint holds."""
 
-    Attributes:
-        tensors: the state, by name.
-        run: the run it belongs to, as `Fleet.describe` says it.
-        step: number of steps taken.
-        generators: state of each replica's generator, as hexadecimal text.
-        environment: what bit-exactness depends on (torch version, device, threads).
-    """
-
-    tensors: dict[str, Tensor]
-    run: dict[str, Any]
-    step: int
-    generators: list[str]
-    environment: dict[str, Any]
+    tensors: dict[str, Tensor]  # the state, by name
+    run: dict[str, Any]  # the run it belongs to, as `Fleet.describe` says it
+    step: int  # number of steps taken
+    generators: list[str]  # state of each replica's generator, as hexadecimal text
+    environment: dict[str, Any]  # what bit-exactness depends on (torch version, device, threads)
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -110,7 +104,7 @@ def load(path: Path, run: Mapping[str, Any] | None = None) -> Checkpoint:
         return _load(path, run)
     except CheckpointError as error:
         good = [other for other in list_checkpoints(path.parent) if other != path and _is_good(other, run)]
-        hint = f"the last good one is {good[-1]}" if good else "there is no other good one beside it"
+        hint = f"the last good one is {good[-1]}" if good else "there is no other good one in its folder"
         raise CheckpointError(f"{path}: {error}; {hint}") from None
 
 
@@ -142,8 +136,8 @@ def _load(path: Path, expected: Mapping[str, Any] | None) -> Checkpoint:
     if not (path / RUN).is_file() or not (path / STATE).is_file():
         raise CheckpointError(f"not a checkpoint: it must hold {RUN} and {STATE}")
     try:
-        data = json.loads((path / RUN).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        data = read_json(path / RUN, "")
+    except ValueError:
         raise CheckpointError(f"damaged: {RUN} is not valid JSON") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise CheckpointError(f"foreign: {RUN} does not say format {FORMAT!r}")
@@ -154,6 +148,8 @@ def _load(path: Path, expected: Mapping[str, Any] | None) -> Checkpoint:
         raise CheckpointError(f"damaged: {RUN} does not have the checksum that it gives")
     if files.digest(path / STATE) != checksums.get(STATE):
         raise CheckpointError(f"damaged: {STATE} does not have the checksum that {RUN} gives")
+    if reason := wrong(data, FORM):
+        raise CheckpointError(f"damaged: {RUN} {reason}")
     if expected is not None and (difference := _difference(dict(expected), data["run"])):
         raise CheckpointError(f"of another run: {difference}")
     try:

@@ -30,17 +30,11 @@ class Deserted(OSError):
 
 @dataclass(frozen=True)
 class Cluster:
-    """This process among the others.
+    """This process among the others."""
 
-    Attributes:
-        rank: number of this process.
-        size: number of processes.
-        mode: "replicas" or "data".
-    """
-
-    rank: int = 0
-    size: int = 1
-    mode: str = "replicas"
+    rank: int = 0  # number of this process
+    size: int = 1  # number of processes
+    mode: str = "replicas"  # "replicas" or "data"
 
     def __post_init__(self) -> None:
         lookup(self.mode, {"replicas": 0, "data": 0}, "way to spread a fleet")

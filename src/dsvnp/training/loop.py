@@ -155,18 +155,28 @@ def restore(fleet: Fleet, checkpoint: Checkpoint) -> None:
     for generator, text in zip(fleet.generators, checkpoint.generators[rows], strict=True):
         if len(text) != 2 * len(generator.get_state()):
             raise checkpoints.CheckpointError(
-                f"written on {checkpoint.environment['device']}, whose random generators differ from those of "
+                f"written on {checkpoint.environment.get('device')}, whose random generators differ from those of "
                 f"{fleet.device.type}; continue there, or start again in another folder"
             )
         generator.set_state(torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8))
     for name, target in fleet.state.items():
         if name.removeprefix("best.") in FLAT:
-            parts = {k: checkpoint.tensors[f"{name}.{k}"][rows] for k in fleet.plan.layout.shapes}
+            shapes = {key: (target.shape[0], *shape) for key, shape in fleet.plan.layout.shapes.items()}
+            parts = {key: _rows(checkpoint, f"{name}.{key}", rows, shape) for key, shape in shapes.items()}
             target.copy_(fleet.plan.layout.flatten(parts))
         else:
-            value = checkpoint.tensors[name]
-            target.copy_(value if value.ndim == 0 else value[rows])
+            target.copy_(_rows(checkpoint, name, rows, target.shape))
     fleet.num_steps_taken = checkpoint.step
+
+
+def _rows(checkpoint: Checkpoint, name: str, rows: slice, shape: tuple[int, ...]) -> Tensor:
+    """Some replicas of a tensor, which must have a shape: another one would be broadcast, or end in a traceback."""
+    value = checkpoint.tensors.get(name)
+    found = value[rows] if value is not None and value.ndim else value
+    if found is None or found.shape != shape:
+        got = "is not there" if found is None else f"has the shape {tuple(found.shape)}, not {tuple(shape)}"
+        raise checkpoints.CheckpointError(f"damaged: the checkpoint of step {checkpoint.step}: {name} {got}")
+    return found
 
 
 def _caveat(fleet: Fleet, checkpoint: Checkpoint) -> str:

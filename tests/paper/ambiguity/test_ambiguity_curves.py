@@ -12,7 +12,7 @@ from dsvnp.paper.ambiguity.curves import (
     GaussianNoise,
     SharedNoise,
     VaryingNoise,
-    draw_curves,
+    draw_latent_curves,
 )
 
 
@@ -21,7 +21,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def test_curves_are_the_fields_rbf_process():
-    x, f = draw_curves(2000, 3, 2, generator())
+    x, f = draw_latent_curves(2000, 3, 2, generator())
     assert f.shape == (2000, 3, 2)
     assert -2 <= x.min() < -1.99 < 1.99 < x.max() <= 2
     # E s² over U[0.1, 1] is (1 − 0.001)/2.7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,9 @@ from dsvnp.metrics import point_mask
 from dsvnp.models import MODELS
 from dsvnp.objectives import Objective
 from dsvnp.paper.ambiguity.experiment import AmbiguityExperiment
-from dsvnp.paper.ambiguity.measures import Measures, measure_nets, without_context
+from dsvnp.paper.ambiguity.measures import Measures, by_context, measure_nets, without_context
 from dsvnp.paper.ambiguity.problems import PROBLEMS
-from dsvnp.paper.ambiguity.recipes import COSINE, FLOOR, Sizes, recipe_of
+from dsvnp.paper.ambiguity.recipes import COSINE, FLOOR, NetworkSizes, recipe_of
 from dsvnp.paper.ambiguity.shown import NUM_TARGETS, ShownTask, samples_of
 from dsvnp.paper.experiment import UnitResult, Workplace
 from dsvnp.paper.label import Label
@@ -49,7 +50,7 @@ def test_the_smoke_preset_gives_all_rows_and_figures(tmp_path):
         assert {"draws", "still", "method"} <= row.keys() or not row["metric"].startswith("nll")
         assert len(row["seeds"]) == len(row.get("draws", row["seeds"])) == 1
     names = {path.stem for path in tmp_path.glob("*.svg")}
-    assert names == {"nll", "plane", "branches", "arms-inverse-kinematics"}
+    assert names == {"nll", "plane", "branches", "arms-inverse-kinematics", "by-context"}
     units = json.loads((tmp_path / "units.json").read_text())["units"]
     again = [UnitResult.from_dict(unit) for unit in units]
     assert [unit.to_dict()["measurements"][0]["metric"] for unit in again] == ["nll"] * len(units)
@@ -84,7 +85,7 @@ def test_recipes_and_heads():
     objective = recipe_of(Label("np"), {"anneal": 0.5, "late": 0.1}).settings(100).objective
     assert objective == Objective(anneal="linear", anneal_steps=50, late_steps=10)
     for row, likelihood in (("cnp-mixture-7", "mixture"), ("tnp-low-rank", "low-rank"), ("cnp", "gaussian")):
-        arch = Sizes().architecture(PROBLEMS["hidden-pose"], recipe_of(Label.parse(row)).arch)
+        arch = NetworkSizes().architecture(PROBLEMS["hidden-pose"], recipe_of(Label.parse(row)).arch)
         assert (arch.likelihood, arch.sigma_floor, arch.dim_y) == (likelihood, FLOOR, 8)
         assert arch.num_components == (7 if likelihood == "mixture" else 20)
 
@@ -114,10 +115,10 @@ def test_a_row_without_a_context_is_measured_on_the_same_targets_and_reads_none(
     other.y_context.mul_(5.0)  # contexts share memory with targets: put those back
     other = without_context(other)
     other.y_target.div_(5.0)
-    first, second = (measure_nets([net], "branches", [each], TINY) for each in (bare, other))
+    first, second = (measure_nets([net], "branches", [each], TINY).rows for each in (bare, other))
     for mine, its in zip(first, second, strict=True):
         assert mine.values == pytest.approx(its.values, rel=1e-5)
-    read = measure_nets([net], "branches", [task], TINY)
+    read = measure_nets([net], "branches", [task], TINY).rows
     assert read[0].values != first[0].values
 
 
@@ -125,7 +126,7 @@ def test_likelihoods_of_a_model_without_latents_are_those_of_its_prediction():
     torch.manual_seed(0)
     net = make_model("cnp", Architecture(1, 2, encoder=(8,), dim_lat=4, decoder=(8,))).eval()
     task = TINY.tasks(PROBLEMS["branches"], CPU)[0].task
-    rows = {row.metric: row for row in measure_nets([net], "branches", [task], TINY)}
+    rows = {row.metric: row for row in measure_nets([net], "branches", [task], TINY).rows}
     predictive, outside = net.predict(task), point_mask(task, "P")
     nll = float(-predictive.log_prob(task.y_target)[outside].mean())
     assert rows["nll"].values[0] == pytest.approx(nll, rel=1e-5)
@@ -136,8 +137,22 @@ def test_likelihoods_of_a_model_without_latents_are_those_of_its_prediction():
     near = (samples - task.y_target).norm(dim=-1).mean(0)
     apart = (samples[:2000] - samples[2000:]).norm(dim=-1).mean(0) / 2
     many = Measures(3, 10, (2, 6), max_draws=64, num_energy=2000)
-    (energy,) = (row for row in measure_nets([net], "branches", [task], many) if row.metric == "energy")
+    rows = measure_nets([net], "branches", [task], many).rows
+    (energy,) = (row for row in rows if row.metric == "energy")
     assert energy.values[0] == pytest.approx(float((near - apart)[outside].mean()), abs=0.02)
+
+
+def test_values_by_context_are_means_over_the_targets_of_tasks_with_such_contexts():
+    problem = PROBLEMS["gaussian-noise"]
+    generator = torch.Generator().manual_seed(0)
+    tasks = [problem.tasks(1, generator, context=(size, size))[0].task for size in (3, 9, 44)]
+    values = torch.cat([torch.full((50 - size,), float(size)) for size in (3, 9, 44)])
+    found = by_context([values], tasks)
+    assert found["context"] == [6.5, 15.5, 25.5, 35.5, 43.5]
+    small, *between, large = found["nll"][0]
+    assert small == pytest.approx((47 * 3 + 41 * 9) / 88)
+    assert large == 44
+    assert all(math.isnan(value) for value in between)
 
 
 def test_pictures_show_the_same_task_for_truth_and_models():

@@ -34,7 +34,7 @@ def test_samples_have_the_moments_and_the_entropy_of_the_truth(name):
     mean, covariance = (each[0, 0] for each in problem.moments(x, at))
     error = covariance.diagonal().div(count).sqrt()
     assert ((y[0].mean(0) - mean).abs() < 5 * error).all()
-    if name != "contamination":  # tails of 2.1 degrees of freedom: a sample's variance says nothing
+    if name != "contamination":  # tails of 2.1 degrees of freedom: a sample's variance is no guide
         torch.testing.assert_close(
             y[0].T.cov(correction=0).reshape(covariance.shape), covariance, rtol=0.15, atol=2e-3
         )

@@ -32,7 +32,7 @@ def pool_and_batches(source: CartPoleTasks, steps: range, context: float = 0.5):
 
 
 def forces(x: torch.Tensor) -> list[float]:
-    """Forces are drawn from a continuum, so that they name a transition."""
+    """Forces are drawn from a continuum: a force identifies its transition."""
     return x[..., 4].flatten().tolist()
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from dsvnp.metrics import nll, squared_error
 from dsvnp.models import Architecture, make_model
 from dsvnp.objectives import Objective
+from dsvnp.paper.ambiguity.recipes import RECIPES
 from dsvnp.paper.cartpole import experiment as cartpole
 from dsvnp.paper.cartpole.data import Transitions, identification_task
 from dsvnp.paper.cartpole.experiment import CartPoleExperiment, CartRecipe
@@ -30,7 +31,7 @@ from studies import cartpole_selection
 from studies.cartpole_selection import CartGrid, select_carts, tasks_of
 
 CPU = torch.device("cpu")
-LABELS = ["cnp", "np", "attnnp", "dsvnp", "np-annealed", "dsvnp-tuned", "oracle-average"]
+LABELS = ["cnp", "np", "attnnp", "dsvnp", "np-annealed", "dsvnp-tuned", "dsvnp-default", "oracle-average"]
 SMALL = {"num_trajectories": 20, "num_points": 40, "max_context": 20, "dim_hidden": 8}
 
 
@@ -148,6 +149,14 @@ def test_context_sizes_are_nested_and_scored_outside_the_context():
 
 
 # --- settings ---
+
+
+def test_the_default_variant_has_the_local_latent_of_the_ambiguity_experiment():
+    made = CartPoleExperiment()
+    recipe = made.recipe_of(Label("dsvnp", "default"))
+    assert made.architecture(recipe) == replace(made.architecture(made.paper), dim_local=4)
+    theirs = RECIPES["dsvnp"].settings(made.num_steps).objective
+    assert made.settings("dsvnp", recipe).objective == theirs
 
 
 def test_the_tuned_variant_has_settings_of_its_own():

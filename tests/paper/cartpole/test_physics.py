@@ -22,7 +22,7 @@ from dsvnp.paper.cartpole.physics import (
     simulate,
 )
 
-# no two parameters alike and no round ratio, so that no slip hides
+# no two parameters alike and no round ratio: no slip can hide
 ODD = CartPole(mass_cart=0.37, friction=0.23, mass_pole=0.81, length=1.3, gravity=7.1)
 FREE = CartPole(mass_cart=0.4, friction=0.0)
 

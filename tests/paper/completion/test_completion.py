@@ -9,6 +9,7 @@ from rich.console import Console
 from tiny_images import write_cifar10, write_mnist
 
 from dsvnp.models import Architecture, make_model
+from dsvnp.paper.completion import figures, measures
 from dsvnp.paper.completion.experiment import CompletionExperiment
 from dsvnp.paper.completion.measures import (
     HIDDEN,
@@ -19,9 +20,10 @@ from dsvnp.paper.completion.measures import (
     pictures,
 )
 from dsvnp.paper.completion.source import Pixels, completion_task, pixel_grid, split_pixels
-from dsvnp.paper.experiment import Workplace
+from dsvnp.paper.experiment import UnitResult, Workplace
 from dsvnp.paper.images.measures import unpack
 from dsvnp.paper.label import Label
+from dsvnp.paper.measuring import seeded_predict
 from dsvnp.paper.runner import run
 from dsvnp.paper.settings import as_json, make_experiment, rebuild
 from dsvnp.training import Fleet, Settings
@@ -139,6 +141,32 @@ def test_pictures_hold_truth_context_mean_and_sigma():
     assert pictures(model, shown, sizes) == kept
 
 
+def test_pictures_average_over_the_local_latents(monkeypatch):
+    seen = []
+
+    def predict(net, task, draws):
+        seen.append(draws)
+        return seeded_predict(net, task, draws)
+
+    monkeypatch.setattr(measures, "seeded_predict", predict)
+    arch = Architecture(2, 1, encoder=(8,), dim_lat=8, decoder=(8,), dim_local=2)
+    sizes = CompletionSizes(contexts=(3,), num_global=2, num_local=5)
+    pictures(make_model("dsvnp", arch), images(1, 1), sizes)
+    assert seen == [(2, 5)]
+
+
+def test_models_are_compared_on_the_same_images_with_one_size_of_context(tmp_path, monkeypatch):
+    kept = pictures(net(1), images(2, 1), CompletionSizes(contexts=(3, 20), num_global=1, block=12))
+    units = [UnitResult(Label(name), (0,), (), {"pictures": kept}) for name in ("tnp", "cnp")]
+    drawn = []
+    monkeypatch.setattr(figures, "_draw_rows", lambda rows, path: drawn.extend(rows))
+    figures.compared_figure(units, tmp_path / "compared.svg", 20)
+    assert [name for name, _, _ in drawn] == ["TNP", "CNP", "TNP", "CNP"]
+    assert torch.equal(
+        drawn[2][2], unpack(kept["images"], kept["shape"])[3]
+    )  # the second image with 20 pixels
+
+
 def test_one_image_of_each_set_is_shown_or_three_of_the_only_one():
     sets = {"a": images(4), "b": images(5) // 2}
     assert torch.equal(pictured(sets), torch.stack([sets["a"][0], sets["b"][0]]))
@@ -166,8 +194,8 @@ def test_mnist_is_tested_on_three_sets_with_all_rows_and_figures(tmp_path):
         if model == "dsvnp" or metric == "log-likelihood"
     }
     assert {(r["model"], r["metric"], r["dataset"], r["split"]) for r in rows} == expected
-    figures = {"completed-dsvnp.svg", "completed-tnp.svg", "by-context.svg", "training.svg"}
-    assert {path.name for path in (tmp_path / "out").glob("*.svg")} == figures
+    drawn = ("completed-dsvnp", "completed-tnp", "compared", "by-context", "training")
+    assert {path.stem for path in (tmp_path / "out").glob("*.svg")} == set(drawn)
 
 
 def test_cifar10_is_completed_in_colour(tmp_path):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from dsvnp.models import Architecture, make_model
 from dsvnp.objectives import Objective
+from dsvnp.paper.ambiguity.recipes import RECIPES
 from dsvnp.paper.curves.data import UnseenCurves
 from dsvnp.paper.curves.experiment import CurveRecipe, CurvesExperiment
 from dsvnp.paper.curves.measures import curve_extras, curve_panels, measure_curves
@@ -112,6 +115,15 @@ def test_the_wider_recipe_has_settings_of_its_own():
     assert made.labels()[-1] == Label("dsvnp", "wide")
     with pytest.raises(ValueError, match=r"unknown recipe 'wied'\. Did you mean 'wide'"):
         CurvesExperiment(recipes=("wied",)).labels()
+
+
+def test_the_default_recipe_is_that_of_the_ambiguity_experiment_in_the_wider_networks():
+    made = CurvesExperiment(recipes=("wide", "default"))
+    assert [str(label) for label in made.labels()][-2:] == ["dsvnp-wide", "dsvnp-default"]
+    wide, own = made.wide.architecture(), made.default.architecture()
+    assert replace(wide, dim_local=4) == own
+    theirs = RECIPES["dsvnp"].settings(made.default.num_steps).objective
+    assert made.settings(made.default).objective == theirs
 
 
 def test_the_equivariant_recipe_alone_reads_differences_of_inputs():

@@ -146,7 +146,9 @@ def test_a_floor_lowers_the_ceiling_and_a_learner_believes_in_rbf_whatever_it_is
     expected = torch.cat([each.task_means() for each in exactly]).mean()
     rows = measure_ceiling("floor", SIZES, 1, CPU)
     assert values_of(rows, "periodic", "log-likelihood", "marginal")[0] == pytest.approx(float(expected))
-    assert {m.split for m in rows} == {"marginal"}  # a floor of each point's σ says nothing of a whole task
+    assert {m.split for m in rows} == {
+        "marginal"
+    }  # a floor of each point's σ has no meaning for a whole task
     learner = [integrated(k.task, GPPrior("rbf"), 3) for k in draw_unseen("periodic", 2, 10, CPU)]
     expected = torch.cat([each.per_task for each in learner]).mean()
     rows = measure_ceiling("integrated", SIZES, 1, CPU)

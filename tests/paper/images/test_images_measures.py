@@ -13,7 +13,7 @@ from dsvnp.models import Architecture, make_model
 from dsvnp.paper.experiment import UnitResult
 from dsvnp.paper.images import figures as images_figures
 from dsvnp.paper.images import measures as images_measures
-from dsvnp.paper.images.data import Context, Sets
+from dsvnp.paper.images.data import ContextImages, Sets
 from dsvnp.paper.images.figures import (
     _draw_row,
     cdf_figure,
@@ -53,8 +53,8 @@ def net(name: str):
     return make_model(name, ARCH).eval()
 
 
-def context(number: int = 6) -> Context:
-    return Context(torch.rand(number, 196, generator=seeded(5)), torch.arange(number)[:, None] % 10)
+def context(number: int = 6) -> ContextImages:
+    return ContextImages(torch.rand(number, 196, generator=seeded(5)), torch.arange(number)[:, None] % 10)
 
 
 def some_judged(seed: int, number: int = 40, sharp: float = 3.0) -> Judged:
@@ -130,7 +130,7 @@ def test_an_image_is_judged_by_itself_under_batch_norm(name, monkeypatch):
     torch.manual_seed(0)
     arch = replace(ARCH, embed_x="vgg", vgg=(4, "M", 4))
     model, x = make_model(name, arch), torch.rand(9, 196, generator=seeded())
-    model.train()  # the statistics of training are used all the same, whatever else is judged beside it
+    model.train()  # the statistics of training are used all the same, whatever else is judged with it
     whole = judge_images(model, context(), x, 4)
     monkeypatch.setattr(images_measures, "chunk_size", lambda *rest: 2)
     torch.testing.assert_close(

@@ -11,6 +11,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from tiny_tables import smooth_rows
 
 from dsvnp.paper.datasets.catalogue import DataTable
+from dsvnp.paper.multioutput import exact_gp
 from dsvnp.paper.multioutput.baselines import REGRESSORS, measure_baseline
 from dsvnp.paper.multioutput.exact_gp import ExactGP, fit_exact_gp, measure_exact_gp, negative_log_evidence
 from dsvnp.paper.multioutput.folds import RowPortions, Split, make_split
@@ -74,6 +75,26 @@ class TestExactGP:
         (measured,) = measure_exact_gp(ExactGP(), [split])
         assert measured.scores[TEST] == pytest.approx(np.mean(errors), rel=1e-2)
         assert 0.8 < measured.scores["coverage-90", "test", "share"] <= 1
+
+    def test_a_large_table_has_most_of_its_search_on_a_part_and_ends_where_a_search_on_all_does(
+        self, monkeypatch
+    ):
+        (split, _) = splits(401, 2)
+        x, y = split.train.x.double(), split.train.y.double()[:, 0]
+        alone = fit_exact_gp(ExactGP(start_rows=40), x, y)
+        rows = []
+
+        def counted(theta, some, outputs):
+            rows.append(len(some))
+            return negative_log_evidence(theta, some, outputs)
+
+        monkeypatch.setattr(exact_gp, "negative_log_evidence", counted)
+        found = fit_exact_gp(ExactGP(start_rows=40, middle_rows=90, last_steps=8), x, y)
+        assert rows == sorted(rows)
+        assert set(rows) == {40, 90, len(x)}
+        assert rows.count(len(x)) <= 2 * 8 + 1  # a step may look at two places
+        best = negative_log_evidence(alone, x, y)[0]
+        assert negative_log_evidence(found, x, y)[0] <= best + 0.01 * len(x)  # there are several optima
 
 
 class TestSparseGP:

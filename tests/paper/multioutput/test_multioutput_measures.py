@@ -17,9 +17,9 @@ from dsvnp.paper.multioutput.measures import (
     SIGMA_FLOOR,
     batches,
     collect,
-    gaussian,
     measure_net,
     measure_parts,
+    one_gaussian,
     predict_rows,
     residual_scale,
     row_nlls,
@@ -45,7 +45,7 @@ def net(name: str, likelihood: str = "squared-error") -> NeuralProcess:
 def test_errors_nll_and_coverage_of_known_gaussians(split):
     y = split.test.y
     offset, sigma = torch.tensor([0.5, -1.0]), torch.tensor([0.4, 2.0])
-    measured = measure_parts([("test", split.task(split.test), gaussian(y + offset, sigma))], split)
+    measured = measure_parts([("test", split.task(split.test), one_gaussian(y + offset, sigma))], split)
     std, span = split.std.double().numpy(), split.span.double().numpy()
     squares = offset.double().numpy() ** 2
     scores = measured.scores
@@ -73,7 +73,7 @@ def graded() -> Split:
 def test_few_values_have_probabilities_of_intervals_in_place_of_densities(graded):
     mean, std = (0.3 - graded.test.y).abs(), graded.std
     y = graded.test.y.double().numpy()
-    scores = measure_parts([("test", graded.task(graded.test), gaussian(mean, std))], graded).scores
+    scores = measure_parts([("test", graded.task(graded.test), one_gaussian(mean, std))], graded).scores
     assert not {"nll", "nll-each"} & {name for name, _, _ in scores}
     grades = np.sort(np.unique(y[:, 0])), np.sort(np.unique(y[:, 1]))
     total = []
@@ -193,7 +193,9 @@ def test_batches_hold_rows_in_order_with_their_first_as_context(split):
 
 def test_values_stay_in_the_order_of_the_splits(split):
     measured = [
-        measure_parts([("test", split.task(split.test), gaussian(split.test.y + shift, split.std))], split)
+        measure_parts(
+            [("test", split.task(split.test), one_gaussian(split.test.y + shift, split.std))], split
+        )
         for shift in (3.0, 1.0, 2.0)
     ]
     rows, extras = collect("made", measured)

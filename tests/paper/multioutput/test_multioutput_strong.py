@@ -20,12 +20,12 @@ from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
 from dsvnp.paper.multioutput.folds import RowPortions, Rows, Split, make_split
 from dsvnp.paper.multioutput.search import SIZES, choose_contexts, leave_one_out
 from dsvnp.paper.multioutput.strong import (
-    Member,
+    NearMember,
     Strong,
-    fit_damping,
-    fit_stretch,
+    damp_additions,
     make_members,
     measure_ensemble,
+    stretch_to_cover,
     stretched,
     train_and_measure_strong,
 )
@@ -140,7 +140,7 @@ def test_contexts_are_chosen_anew_only_where_a_setting_is_about_them(monkeypatch
 @pytest.mark.parametrize("flatten", [True, False])
 def test_inputs_are_flattened_where_that_is_set(monkeypatch, flatten):
     seen = []
-    real_select, real_among = multioutput_strong.choose_contexts, Member.among
+    real_select, real_among = multioutput_strong.choose_contexts, NearMember.among
 
     def choose_contexts(rows, *others):
         seen.append(rows)
@@ -154,8 +154,8 @@ def test_inputs_are_flattened_where_that_is_set(monkeypatch, flatten):
         return GaussianPredictive(targets.centre[None, None].transpose(2, 3), torch.ones(2))
 
     monkeypatch.setattr(multioutput_strong, "choose_contexts", choose_contexts)
-    monkeypatch.setattr(Member, "among", among)
-    monkeypatch.setattr(Member, "predict", predict_rows)
+    monkeypatch.setattr(NearMember, "among", among)
+    monkeypatch.setattr(NearMember, "predict", predict_rows)
     split, strong = noisy_split(60), Strong(members=1, metrics=1, rounds=0, flatten=flatten)
     measure_ensemble([(None, *make_members(split, strong, seed=1))], split, strong)
     expected = np.arcsinh(split.train.x.numpy()) if flatten else split.train.x.numpy()
@@ -214,8 +214,8 @@ def test_damping_is_the_least_squares_of_what_networks_add(monkeypatch):
         ) / believed  # of which 40 %, or more than all, would be right
         return GaussianPredictive((centre + added)[:, None, None], torch.ones(2))
 
-    monkeypatch.setattr(Member, "predict", predict_rows)
-    damping = fit_damping([(None, member) for member in members], 4)
+    monkeypatch.setattr(NearMember, "predict", predict_rows)
+    damping = damp_additions([(None, member) for member in members], 4)
     assert damping.tolist() == pytest.approx([0.4, 1.0], rel=1e-4)
 
 
@@ -224,7 +224,7 @@ def test_the_spread_is_stretched_until_intervals_cover():
     y = 3 * torch.randn(1, 4000, 2, generator=generator)
     task = Task.from_sets(y, y, y, y)
     predictive = GaussianPredictive(torch.zeros(2, 1, 1, 4000, 2), torch.full((2,), 1.5))
-    factor = fit_stretch(predictive, task)
+    factor = stretch_to_cover(predictive, task)
     assert factor == pytest.approx(2, rel=0.05)
     apart = GaussianPredictive(torch.tensor([-1.0, 1.0]).reshape(2, 1, 1, 1, 1), torch.tensor([0.5]))
     wide = stretched(apart, 3.0)

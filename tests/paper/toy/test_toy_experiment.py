@@ -1,4 +1,4 @@
-"""The toy experiment: σ measured where it says, a GP beside the models, and the figure."""
+"""The toy experiment: σ measured where it says, a GP next to the models, and the figure."""
 
 import io
 import json
@@ -17,8 +17,8 @@ from dsvnp.paper.toy import figures, gp
 from dsvnp.paper.toy.data import draw_observations
 from dsvnp.paper.toy.experiment import ToyExperiment
 from dsvnp.paper.toy.figures import limits_of
-from dsvnp.paper.toy.gp import fit_exact_gp
-from dsvnp.plotting.figures import Panel
+from dsvnp.paper.toy.gp import fit_toy_gp
+from dsvnp.plotting.figures import FunctionPanel
 from dsvnp.plotting.style import look_of
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.training import Schedule
@@ -126,7 +126,7 @@ def test_beta_local_and_steps_reach_the_training():
 
 def test_the_gp_interpolates_and_knows_where_it_does_not_know():
     x, y = observations()
-    predictive = fit_exact_gp(x, y, toy._inputs(x), 200)
+    predictive = fit_toy_gp(x, y, toy._inputs(x), 200)
     assert predictive.loc.shape == (1, 1, 1, len(toy._inputs(x)), 1)
     assert float((predictive.mean[0, -20:] - y).abs().max()) < 0.1
     sigma = toy._mean_sigmas(predictive, x)
@@ -136,7 +136,7 @@ def test_the_gp_interpolates_and_knows_where_it_does_not_know():
 
 def test_the_gps_likelihood_has_grown():
     x, y = observations()
-    at_observed = [fit_exact_gp(x, y, toy._inputs(x), steps) for steps in (0, 200)]
+    at_observed = [fit_toy_gp(x, y, toy._inputs(x), steps) for steps in (0, 200)]
     start, end = (
         GaussianPredictive(p.loc[..., -20:, :], p.scale[..., -20:, :]).log_prob(y[None]) for p in at_observed
     )
@@ -165,11 +165,11 @@ def test_with_gpytorch_nothing_is_said(smoke):
 # --- the figure ---
 
 
-def panel(mean: float, sigma: float) -> Panel:
+def panel(mean: float, sigma: float) -> FunctionPanel:
     x = toy.GRID
     truth = toy.toy_function(x)
     flat = torch.full_like(x, mean)
-    return Panel(x, truth, x[:1], truth[:1], flat, torch.full_like(x, sigma), flat[None])
+    return FunctionPanel(x, truth, x[:1], truth[:1], flat, torch.full_like(x, sigma), flat[None])
 
 
 def test_limits_hold_the_truth_and_the_bands_up_to_a_point():

@@ -7,8 +7,8 @@ import torch
 
 from dsvnp.sources.priors.functions import (
     FAMILIES,
-    draw_functions,
     draw_relevance,
+    draw_table_functions,
     fourier_features,
     pick_columns,
 )
@@ -75,8 +75,8 @@ def test_columns_are_picked_as_often_as_their_weight_says():
 def test_mixtures_are_standardised_and_ignore_unused_columns():
     used = (torch.arange(5) < 3).expand(64, 5)
     z = torch.where(used.unsqueeze(1), make().normal(64, 80, 5), 0.0)
-    f = draw_functions(make(1), z, used, 4)
+    f = draw_table_functions(make(1), z, used, 4)
     assert (f.mean(1).abs() < 0.05).float().mean() > 0.95  # values cut at ±8 move a mean
     assert ((f.std(1) - 1).abs() < 0.1).float().mean() > 0.95
     junk = torch.where(used.unsqueeze(1), z, 5.0)
-    assert torch.allclose(draw_functions(make(1), junk, used, 4), f, atol=1e-4)
+    assert torch.allclose(draw_table_functions(make(1), junk, used, 4), f, atol=1e-4)

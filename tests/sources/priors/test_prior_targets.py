@@ -2,7 +2,7 @@
 
 import torch
 
-from dsvnp.sources.priors.noise import add_outliers, draw_noise
+from dsvnp.sources.priors.noise import add_outliers, draw_error
 from dsvnp.sources.priors.randomness import Random
 from dsvnp.sources.priors.targets import draw_classes, draw_numbers
 
@@ -64,7 +64,7 @@ def test_numbers_are_standardised_and_follow_their_function():
 
 def test_noise_has_size_one_and_can_follow_x():
     log_size = make().normal(600, 500)
-    noise = draw_noise(make(1), log_size)
+    noise = draw_error(make(1), log_size)
     assert 0.8 < noise.square().mean(1).sqrt().median() < 1.2
     larger = torch.where(log_size > 1, noise.abs(), torch.nan).nanmedian(1).values
     smaller = torch.where(log_size < -1, noise.abs(), torch.nan).nanmedian(1).values

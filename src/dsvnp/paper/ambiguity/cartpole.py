@@ -1,7 +1,7 @@
 """Kicked Cart-Pole: the system identification of Sec. 4.2 with pushes that nobody observes.
 
 In a tenth of the steps a push k ~ N(0, 5²) N adds to the force u; the outputs, the next state, have noise of 0.02. An
-Euler step is linear in the force, s' = m(s, u) + k g(s), so that p(s' | s, u) is a mixture of two Gaussians,
+Euler step is linear in the force, s' = m(s, u) + k g(s): p(s' | s, u) is a mixture of two Gaussians,
 
     0.9 N(m, 0.02² I) + 0.1 N(m, 0.02² I + 25 g gᵀ).
 

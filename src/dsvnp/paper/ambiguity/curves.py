@@ -24,7 +24,9 @@ INTERVAL = (-2.0, 2.0)
 CURVES = GPPrior(kernel="rbf")
 
 
-def draw_curves(count: int, num_points: int, dim: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_latent_curves(
+    count: int, num_points: int, dim: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Draw inputs [count, T, 1] and `dim` independent curves at them, [count, T, dim], without noise."""
     x = uniform_inputs(count, num_points, generator, INTERVAL, torch.float64)
     return x, CURVES.functions(x, CURVES.hyperparameters((count, dim), generator), generator)
@@ -51,7 +53,7 @@ class Branches(Problem):
 
     def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
         """Draw curves, then the branch of each point."""
-        x, curves = draw_curves(count, num_points, 2 * self.dim_y, generator)
+        x, curves = draw_latent_curves(count, num_points, 2 * self.dim_y, generator)
         u, v = curves.chunk(2, dim=-1)
         second = torch.empty_like(x).uniform_(generator=generator) < 0.5  # b, [N, T, 1]
         y = torch.where(second, v, u) + self.noise * normal_like(u, generator)
@@ -85,7 +87,7 @@ class SharedNoise(Problem):
 
     def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
         """Draw curves and the amplitude, then the disturbance of each point."""
-        x, f = draw_curves(count, num_points, self.dim_y, generator)
+        x, f = draw_latent_curves(count, num_points, self.dim_y, generator)
         low, high = self.amplitude
         uniform = torch.empty_like(x[:, :1]).uniform_(generator=generator)  # [N, 1, 1]
         a = low + (high - low) * uniform
@@ -122,7 +124,7 @@ class GaussianNoise(Problem):
 
     def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
         """Draw curves, then the noise of each point."""
-        x, f = draw_curves(count, num_points, 1, generator)
+        x, f = draw_latent_curves(count, num_points, 1, generator)
         phase = torch.empty_like(x[:, :1]).uniform_(generator=generator) * 2 * math.pi
         parameters = {"f": f, "phase": phase}
         return Points(x, f + self.std(x, parameters) * normal_like(f, generator), parameters)
@@ -164,7 +166,7 @@ class Contamination(Problem):
 
     def draw(self, count: int, num_points: int, generator: torch.Generator) -> Points:
         """Draw curves, then the noise of each point."""
-        x, f = draw_curves(count, num_points, 1, generator)
+        x, f = draw_latent_curves(count, num_points, 1, generator)
         return Points(x, self.prior.observe(f, generator), {"f": f})
 
     def log_density(self, x: Tensor, y: Tensor, parameters: Tensors) -> Tensor:

@@ -17,6 +17,7 @@ from dsvnp.naming import lookup
 from dsvnp.paper.ambiguity.figures import (
     arms_figures,
     branches_figure,
+    by_context_figure,
     links_figure,
     nll_figure,
     plane_figure,
@@ -28,7 +29,7 @@ from dsvnp.paper.ambiguity.recipes import (
     REFERENCES,
     AmbiguityRecipe,
     Changes,
-    Sizes,
+    NetworkSizes,
     chosen,
     recipe_of,
     tuned_as,
@@ -41,7 +42,7 @@ from dsvnp.sources.base import TaskSource
 from dsvnp.task import Task
 from dsvnp.training import Settings
 
-SIZES, MEASURES = Sizes(), Measures()
+SIZES, MEASURES = NetworkSizes(), Measures()
 POSE = "hidden-pose"
 MIXTURE = "mixture"
 VARIANTS = ("dsvnp-paper", "dsvnp-no-context", "cnp-mixture", "cnp-low-rank", "tnp-mixture")
@@ -62,7 +63,7 @@ class AmbiguityExperiment(Experiment):
     pose_components: tuple[int, ...] = (5, 20, 60)  # of those on the hidden pose
     num_steps: int = 30_000  # iterations of each training
     batch_size: int = 32  # tasks per step
-    sizes: Sizes = SIZES  # of all networks
+    sizes: NetworkSizes = SIZES  # of all networks
     measures: Measures = MEASURES  # how much is measured
     # by row: what the trials chose of its recipe
     chosen: dict[str, Changes] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class AmbiguityExperiment(Experiment):
             pose_components=(2, 3),
             num_steps=10,
             batch_size=4,
-            sizes=Sizes(width=8, encoder=1, decoder=1, layers=1, token=8),
+            sizes=NetworkSizes(width=8, encoder=1, decoder=1, layers=1, token=8),
             measures=Measures(4, 12, (3, 8), max_draws=64, num_energy=8),
         )
         quick = cls(
@@ -88,7 +89,7 @@ class AmbiguityExperiment(Experiment):
             problems=("shared-noise-2", "inverse-kinematics"),
             num_steps=4000,
             batch_size=16,
-            sizes=Sizes(width=64, encoder=2, decoder=2, token=64),
+            sizes=NetworkSizes(width=64, encoder=2, decoder=2, token=64),
             measures=Measures(64, max_draws=2048),
         )
         paper = cls("paper", num_seeds=5, precision="tf32", chosen=chosen())
@@ -135,8 +136,9 @@ class AmbiguityExperiment(Experiment):
             "training": training_log(label, seeds, place),
             "shown": samples_of(nets[0], problem, label.dataset, context) if wanted else None,
         }
-        rows = measure_nets(nets, label.dataset, self.tasks_of(label, place.device), self.measures)
-        return UnitResult(label, tuple(seeds), rows, extras)
+        measured = measure_nets(nets, label.dataset, self.tasks_of(label, place.device), self.measures)
+        extras["by_context"] = measured.by_context
+        return UnitResult(label, tuple(seeds), measured.rows, extras)
 
     def recipe(self, label: Label) -> AmbiguityRecipe:
         """The recipe of a row, with what its trials chose."""
@@ -176,5 +178,5 @@ class AmbiguityExperiment(Experiment):
         """NLL against the truth, and samples: in the plane of two outputs, over x, as arms, and the links of arms."""
         shown = [unit for unit in units if unit.extras.get("shown")]
         figures = [nll_figure(units, out), plane_figure(shown, out), branches_figure(shown, out)]
-        figures += [*arms_figures(shown, out), links_figure(shown, out)]
+        figures += [*arms_figures(shown, out), links_figure(shown, out), by_context_figure(units, out)]
         return [path for path in figures if path is not None]

@@ -13,10 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dsvnp.paper.ambiguity.arms import direction
-from dsvnp.paper.ambiguity.recipes import REFERENCES
+from dsvnp.paper.ambiguity.recipes import NO_CONTEXT, REFERENCES
 from dsvnp.paper.ambiguity.shown import PLANE
 from dsvnp.paper.experiment import UnitResult
+from dsvnp.paper.figures import lines_of
 from dsvnp.paper.rows import grouped
+from dsvnp.plotting.figures import Plot, lines_figure
 from dsvnp.plotting.style import INK, Look, house_style, save
 
 TITLES = {
@@ -140,6 +142,18 @@ def links_figure(units: Sequence[UnitResult], out: Path) -> Path | None:
         axes.set(xlim=(0, longest), ylim=(0, longest), aspect="equal", xlabel="second link")
 
     return _panels(_on(units, "hidden-pose"), draw, out / "links-hidden-pose.svg", "third link")
+
+
+def by_context_figure(units: Sequence[UnitResult], out: Path) -> Path | None:
+    """NLL against the size of the context, one plot per problem, of rows that read a context."""
+    plots = []
+    for problem, found in grouped(units, lambda unit: unit.label.dataset).items():
+        read = [unit for unit in found if "by_context" in unit.extras and unit.label.variant != NO_CONTEXT]
+        lines = lines_of(read, lambda e: e["by_context"]["context"], lambda e: e["by_context"]["nll"])
+        if lines:
+            title = TITLES.get(problem, problem.replace("-", " "))
+            plots.append(Plot(title, "context points", "NLL (nats/point)", lines))
+    return lines_figure(plots, out / "by-context.svg") if plots else None
 
 
 def _on(units: Sequence[UnitResult], problem: str) -> list[UnitResult]:

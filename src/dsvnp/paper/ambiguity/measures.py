@@ -5,14 +5,17 @@
     bound        the negative evidence lower bound next to `nll`, never below its exact value on average
     energy       the energy score of a target's outputs
 
+`by_context` has the same `nll` for tasks whose contexts are small or large.
 All of targets outside the context (P), the same for every model. References say what is known without training.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from dsvnp.estimation import LogLikelihood, log_likelihood
 from dsvnp.metrics import point_energy_score, point_mask
@@ -24,6 +27,7 @@ from dsvnp.task import Task
 
 SPLIT = "test-P"
 MOST = 2**22  # targets times draws whose samples are held at once
+RANGES = ((3, 10), (11, 20), (21, 30), (31, 40), (41, 46))  # of the size of a context
 TESTS, TRIALS = 5_000_000, 6_000_000  # seeds of the tasks to test on, and of those to choose by
 
 
@@ -47,6 +51,13 @@ class Measures:
         return problem.tasks(self.num_tests, generator, unseen=unseen, **sizes)  # type: ignore[arg-type]
 
 
+class Measured(NamedTuple):
+    """What is measured of some nets."""
+
+    rows: tuple[Measurement, ...]
+    by_context: dict[str, list[Any]]  # the middle of each range of sizes, and the NLL there, one row per net
+
+
 def without_context(task: Task) -> Task:
     """The same targets outside the context, and nothing of the context."""
     _, in_context = task.all_points()
@@ -60,7 +71,7 @@ def without_context(task: Task) -> Task:
 
 def measure_nets(
     nets: Sequence[NeuralProcess], name: str, tasks: Sequence[Task], sizes: Measures
-) -> tuple[Measurement, ...]:
+) -> Measured:
     """All rows of one model on one problem, one value per net."""
     estimate = partial(
         log_likelihood, tolerance=sizes.tolerance, max_draws=sizes.max_draws, chunk=sizes.chunk
@@ -69,12 +80,22 @@ def measure_nets(
     one = tasks[0].y_target is not None and tasks[0].y_target.shape[-1] == 1
     outputs = points if one else [estimate(net, tasks, "output") for net in nets]
     energy = tuple(energy_of(net, tasks, sizes.num_energy) for net in nets)
-    return (
+    rows = (
         _likelihood(name, "nll", "nats/point", points),
         _likelihood(name, "nll-output", "nats/output", outputs),
         Measurement(name, "bound", SPLIT, "nats/point", tuple(-found.bound for found in points)),
         Measurement(name, "energy", SPLIT, "raw", energy),
     )
+    return Measured(rows, by_context([-found.values for found in points], tasks))
+
+
+def by_context(values: Sequence[Tensor], tasks: Sequence[Task]) -> dict[str, list[Any]]:
+    """Means of values [N] of all targets outside the context over those of tasks in each range; NaN where none is."""
+    counts = torch.cat([point_mask(task, "P").sum(-1) for task in tasks])
+    sizes = torch.cat([task.mask_context.sum(-1) for task in tasks]).repeat_interleave(counts)
+    inside = [(low <= sizes) & (sizes <= high) for low, high in RANGES]
+    means = [[float(each[mask].mean()) for mask in inside] for each in values]
+    return {"context": [(low + high) / 2 for low, high in RANGES], "nll": means}
 
 
 def _likelihood(name: str, metric: str, unit: str, found: Sequence[LogLikelihood]) -> Measurement:

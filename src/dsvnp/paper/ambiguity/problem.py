@@ -96,25 +96,16 @@ class Problem(ABC):
 
     def tasks(
         self,
-        num_tasks: int,
-        generator: torch.Generator,
-        batch_size: int = 100,
-        num_points: int = NUM_POINTS,
-        context: tuple[int, int] = CONTEXT,
+        num_tasks: int,  # tasks in all
+        generator: torch.Generator,  # decides all
+        batch_size: int = 100,  # tasks of a batch; the last batch may have fewer
+        num_points: int = NUM_POINTS,  # points of a task, all of them targets
+        context: tuple[int, int] = CONTEXT,  # smallest and largest context
+        # from the distribution to test on; False gives the one of training, to choose settings by
         unseen: bool = True,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype = torch.float32,  # floating-point type of the tasks; parameters stay in float64
     ) -> list[ProblemTask]:
-        """Draw tasks in batches, contexts of uniform sizes within `context`.
-
-        Args:
-            num_tasks: tasks in all.
-            generator: decides all.
-            batch_size: tasks of a batch; the last batch may have fewer.
-            num_points: points of a task, all of them targets.
-            context: smallest and largest context.
-            unseen: from the distribution to test on; False gives the one of training, to choose settings by.
-            dtype: floating-point type of the tasks; parameters stay in float64.
-        """
+        """Draw tasks in batches, contexts of uniform sizes within `context`."""
         check_context(context, num_points)
         problem = self.unseen() if unseen else self
         batches = []
@@ -127,25 +118,16 @@ class Problem(ABC):
 
 
 class ProblemTasks(TaskSource):
-    """Tasks of a problem, each used once, then the pool is drawn again.
-
-    Args:
-        problem: where tasks come from.
-        batch_size: tasks of a batch.
-        num_points: points of a task, all of them targets.
-        context: smallest and largest context; each task has its own size.
-        refresh_every: steps that one pool serves, which has batch_size × refresh_every tasks.
-        dtype: floating-point type of the tasks.
-    """
+    """Tasks of a problem, each used once, then the pool is drawn again."""
 
     def __init__(
         self,
-        problem: Problem,
-        batch_size: int,
-        num_points: int,
-        context: tuple[int, int],
-        refresh_every: int,
-        dtype: torch.dtype,
+        problem: Problem,  # where tasks come from
+        batch_size: int,  # tasks of a batch
+        num_points: int,  # points of a task, all of them targets
+        context: tuple[int, int],  # smallest and largest context; each task has its own size
+        refresh_every: int,  # steps that one pool serves, which has batch_size × refresh_every tasks
+        dtype: torch.dtype,  # floating-point type of the tasks
     ) -> None:
         check_context(context, num_points)
         if min(batch_size, refresh_every) < 1:

@@ -18,7 +18,7 @@ from typing import Any
 from dsvnp.models import Architecture, Transformer
 from dsvnp.paper.ambiguity.problem import Problem
 from dsvnp.paper.label import Label
-from dsvnp.paper.recipe import Recipe, steps_of
+from dsvnp.paper.recipe import DIM_LOCAL, LOCAL_DEFAULT, Recipe, steps_of
 from dsvnp.paper.settings import changed
 from dsvnp.training import Settings
 
@@ -32,26 +32,21 @@ Changes = dict[str, Any]  # settings of a recipe, or of an architecture, by name
 
 @dataclass(frozen=True)
 class AmbiguityRecipe(Recipe):
-    """How a model is made and trained; see `Objective` for the last four."""
+    """How a model is made and trained; see `Objective` for the last two."""
 
     arch: Changes = field(default_factory=dict)  # changes of the architecture
-    kind: str = "elbo"  # what is maximised
     late: float = 0.0  # share of the steps over which β_local falls from 100 times its value
     free_bits: float = 0.0  # nats per dimension of z_* that cost nothing
 
     def settings(self, num_steps: int, **others: Any) -> Settings:
         """The settings of a training of so many steps."""
         made = super().settings(num_steps, **others)
-        own: Changes = {
-            "kind": self.kind,
-            "free_bits": self.free_bits,
-            "late_steps": steps_of(self.late, num_steps),
-        }
+        own: Changes = {"free_bits": self.free_bits, "late_steps": steps_of(self.late, num_steps)}
         return replace(made, objective=replace(made.objective, **own))
 
 
 @dataclass(frozen=True)
-class Sizes:
+class NetworkSizes:
     """Sizes that all models share; the transformers have the field's."""
 
     width: int = 256  # of every layer, and of representations and z_G
@@ -76,9 +71,7 @@ class Sizes:
 
 
 COSINE = AmbiguityRecipe(1e-3, "cosine", warmup=0.02)
-# The local latent: small, free of its KL at first, then trained by the likelihood under the priors. It was the best of
-# nine recipes on most of six problems: results/local-latent.
-DEFAULT = replace(COSINE, kind="npml", train_global=2, train_local=4, anneal=0.25, arch={"dim_local": 4})
+DEFAULT = replace(COSINE, **LOCAL_DEFAULT, arch={"dim_local": DIM_LOCAL})
 RECIPES = {
     "dsvnp": DEFAULT,
     "dsvnp-no-context": DEFAULT,
@@ -89,7 +82,8 @@ RATES = (3e-4, 5e-4, 1e-3, 2e-3)
 # Two ways of training, each with four rates: eight trials for every row.
 WAYS: dict[str, tuple[Changes, Changes]] = {
     "np": ({}, {"anneal": 0.25}),
-    "attnnp": ({}, {"anneal": 0.25}),
+    # A context point that attends to itself copies its outputs: the longer it trains, the worse AttnNP is elsewhere.
+    "attnnp": ({}, {"arch": {"attend_self": False}}),
     "dsvnp": ({}, {"arch": {"dim_local": 8}}),
     "dsvnp-paper": ({}, {"anneal": 0.5}),
     "dsvtnp": ({}, {"kind": "npml", "train_global": 2, "train_local": 4}),

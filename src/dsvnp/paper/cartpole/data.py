@@ -40,9 +40,8 @@ class Transitions(NamedTuple):
                 f"a share of {share} of {self.x.shape[1]} trajectories leaves one part empty; "
                 "simulate more of them, or choose another share"
             )
-        return Transitions(*(part[:, :kept] for part in self)), Transitions(
-            *(part[:, kept:] for part in self)
-        )
+        (x, held_x), (y, held_y) = ((part[:, :kept], part[:, kept:]) for part in self)
+        return Transitions(x, y), Transitions(held_x, held_y)
 
     def rows(self) -> tuple[Tensor, Tensor]:
         """Inputs [E, N·H, 5] and outputs [E, N·H, 4] without regard to trajectories."""
@@ -53,22 +52,15 @@ class CartPoleTasks(TaskSource):
     """A batch is one task of each environment: random transitions, the first of them its context.
 
     A pass visits the transitions of each environment once, in a random order; a pool holds several passes.
-
-    Args:
-        data: transitions to learn from.
-        num_points: transitions of a task.
-        min_context: smallest context.
-        max_context: largest context.
-        passes: passes that a pool holds: drawing it again is no part of a captured step.
     """
 
     def __init__(
         self,
-        data: Transitions,
-        num_points: int = 200,
-        min_context: int = 1,
-        max_context: int = 100,
-        passes: int = 20,
+        data: Transitions,  # transitions to learn from
+        num_points: int = 200,  # transitions of a task
+        min_context: int = 1,  # smallest context
+        max_context: int = 100,  # largest context
+        passes: int = 20,  # passes that a pool holds: drawing it again is no part of a captured step
     ) -> None:
         self.x, self.y = data.rows()
         self.num_points, self.passes = num_points, passes

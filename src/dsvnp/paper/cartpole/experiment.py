@@ -4,6 +4,7 @@ Also: NLL and squared error against the number of context transitions, roll-outs
 error of a predictor that knows the mechanics exactly but not the configuration ("oracle-average"). "dsvnp-tuned" is
 the DSVNP whose weights, draws and sizes were chosen on training data (`studies/cartpole_selection.py`), "np-annealed"
 an NP whose divergence is annealed as long: the pair separates the effect of annealing from that of the local latent.
+"dsvnp-default" has the local latent of the ambiguity experiment.
 """
 
 from collections.abc import Sequence
@@ -31,11 +32,12 @@ from dsvnp.paper.cartpole.physics import TEST_ENVIRONMENTS, TRAIN_ENVIRONMENTS
 from dsvnp.paper.experiment import Printed, UnitResult, Workplace, training_log
 from dsvnp.paper.label import Label
 from dsvnp.paper.measuring import FIXED, SUFFICE, DrawCounts, Likelihoods
-from dsvnp.paper.recipe import NO_CHANGE, Change, Recipe
+from dsvnp.paper.recipe import DIM_LOCAL, LOCAL_DEFAULT, NO_CHANGE, Change, Recipe
 from dsvnp.paper.weights import WithWeights
 from dsvnp.training import Fleet, Settings
 
 ANNEALED, TUNED, ORACLE = Label("np", "annealed"), Label("dsvnp", "tuned"), Label("oracle-average")
+DEFAULT = Label("dsvnp", "default")
 TABLE_3 = {  # CNP, NP, AttnNP, DSVNP
     "nll": ((-2.014, 9e-4), (-1.537, 1e-3), (-1.821, 7e-3), (-2.145, 9e-4)),
     "mse": ((0.096, 3e-4), (0.074, 2e-4), (0.067, 1e-4), (0.036, 2.1e-5)),
@@ -47,6 +49,7 @@ class CartRecipe(Recipe):
     """Architecture, training and draws of a model of the Cart-Pole."""
 
     dim_lat: int = 32  # size of representations and latents
+    dim_local: int | None = None  # size of each local latent; None is the model's own
     num_global: int = 32  # draws of z_G in prediction
     num_local: int = 1  # draws of each z_* in prediction
 
@@ -57,6 +60,7 @@ class CartRecipe(Recipe):
 
 
 PAPER, TUNED_RECIPE = CartRecipe(beta_local=5.0), CartRecipe(anneal=0.5)
+DEFAULT_RECIPE = CartRecipe(**LOCAL_DEFAULT, dim_local=DIM_LOCAL)
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,9 @@ class CartPoleExperiment(WithWeights):
     num_points: int = 200  # transitions of a training task
     max_context: int = 100  # largest context, and the one at test
     dim_hidden: int = 400  # width of the decoder
-    paper: CartRecipe = PAPER  # recipe of all models but "dsvnp-tuned"
+    paper: CartRecipe = PAPER  # recipe of all models but two
     tuned: CartRecipe = TUNED_RECIPE  # recipe of "dsvnp-tuned"; "np-annealed" has its annealing
+    default: CartRecipe = DEFAULT_RECIPE  # recipe of "dsvnp-default"
     # steps between AttnNP's validations on held-out trajectories; the best weights are kept
     validate_every: int = 240
     patience: int = 20  # validations without improvement after which AttnNP stops
@@ -104,6 +109,7 @@ class CartPoleExperiment(WithWeights):
             dim_hidden=32,
             paper=replace(PAPER, num_global=4),
             tuned=replace(TUNED_RECIPE, num_global=4),
+            default=replace(DEFAULT_RECIPE, num_global=4),
             validate_every=10,
             num_contexts=1,
             num_rollouts=2,
@@ -116,6 +122,7 @@ class CartPoleExperiment(WithWeights):
             dim_hidden=128,
             paper=replace(PAPER, schedule="cosine", num_global=16),
             tuned=replace(TUNED_RECIPE, schedule="cosine", num_global=16),
+            default=replace(DEFAULT_RECIPE, schedule="cosine", num_global=16),
             validate_every=150,
             num_contexts=1,
             num_rollouts=5,
@@ -126,18 +133,19 @@ class CartPoleExperiment(WithWeights):
 
     def labels(self) -> list[Label]:
         """The models, their variants, and the reference that learns nothing."""
-        variants = [label for label in (ANNEALED, TUNED) if label.model in self.models]
+        variants = [label for label in (ANNEALED, TUNED, DEFAULT) if label.model in self.models]
         return [*super().labels(), *variants, ORACLE]
 
     def recipe_of(self, label: Label) -> CartRecipe:
         """The recipe that a label stands for."""
         annealed = replace(self.paper, anneal=self.tuned.anneal)
-        return {ANNEALED: annealed, TUNED: self.tuned}.get(label, self.paper)
+        return {ANNEALED: annealed, TUNED: self.tuned, DEFAULT: self.default}.get(label, self.paper)
 
     def architecture(self, recipe: CartRecipe) -> Architecture:
         """9 → 32 → 32 → 32 → 32 to encode, 400 → 400 to decode (App. E)."""
         decoder = (self.dim_hidden, self.dim_hidden)
-        return Architecture(5, 4, encoder=(32, 32, 32), dim_lat=recipe.dim_lat, decoder=decoder)
+        sizes = {"dim_lat": recipe.dim_lat, "dim_local": recipe.dim_local, "decoder": decoder}
+        return Architecture(5, 4, encoder=(32, 32, 32), **sizes)  # type: ignore[arg-type]
 
     def settings(self, model: str, recipe: CartRecipe) -> Settings:
         """Settings of training; AttnNP generalises worse the longer it trains: it alone is validated."""
@@ -198,13 +206,8 @@ class CartPoleExperiment(WithWeights):
             return torch.stack([nll(predict_carts(net, task, recipe.draws), task) for net in nets])
 
         make = partial(make_model, label.model, arch)
-
-        def trained() -> list[NeuralProcess]:
-            source = CartPoleTasks(train, self.num_points, 1, self.max_context)
-            fleet = self.train_replicas(label, make, source, seeds, settings, place, validation)
-            return [fleet.replica(row, best=label.model == "attnnp") for row in range(len(seeds))]
-
-        return self.nets_of(label, seeds, place, make, trained)
+        source = CartPoleTasks(train, self.num_points, 1, self.max_context)
+        return self.nets_of(label, make, source, seeds, settings, place, validation)
 
     def measurable(self, label: Label, seeds: Sequence[int], place: Workplace) -> list[int]:
         """The reference that learns nothing has no weights and needs none."""

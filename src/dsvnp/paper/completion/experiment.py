@@ -14,7 +14,7 @@ import torch
 from dsvnp.models import Architecture, Transformer, make_model
 from dsvnp.naming import lookup
 from dsvnp.paper.completion.data import DOMAINS, ImageTensors, load_tensors
-from dsvnp.paper.completion.figures import context_figure, pictures_figure
+from dsvnp.paper.completion.figures import compared_figure, context_figure, pictures_figure
 from dsvnp.paper.completion.measures import CompletionSizes, measure_completion, pictured, pictures
 from dsvnp.paper.completion.source import Pixels
 from dsvnp.paper.datasets.locate import MissingDataError
@@ -63,7 +63,7 @@ class CompletionExperiment(Experiment):
             num_points=20,
             max_context=15,
             num_train=40,
-            sizes=CompletionSizes(2, (10, 50, 200), 32, num_global=2, block=392),
+            sizes=CompletionSizes(2, (10, 50, 200), 32, num_global=2, block=392, num_local=2),
         )
         small: dict[str, Any] = {"transformer": Transformer(32, 3, 4, 64, (32, 32)), "width": 64}
         quick = cls(
@@ -114,8 +114,10 @@ class CompletionExperiment(Experiment):
         if not units:
             return []
         shown = [unit for unit in units if "pictures" in unit.extras]
+        middle = sorted(self.sizes.contexts)[len(self.sizes.contexts) // 2]
         return [
             *(pictures_figure(unit, out / f"completed-{unit.label}.svg") for unit in shown),
+            *([compared_figure(shown, out / "compared.svg", middle)] if len(shown) > 1 else []),
             context_figure(units, out / "by-context.svg"),
             training_figure(units, out / "training.svg", "nats/pixel"),
         ]

@@ -37,6 +37,7 @@ class CompletionSizes:
     chunk: int = 2**19  # number of pixels times draws that are decoded at once
     num_global: int = 32  # draws of z_G in pictures
     block: int = 32  # pixels that a model without latents samples at once in pictures
+    num_local: int = 16  # draws of each z_* that pictures average over
 
 
 def measure_completion(
@@ -83,9 +84,10 @@ def pictures(net: NeuralProcess, images: Tensor, sizes: CompletionSizes) -> dict
         context, _ = split_pixels(images, size, seed=size)
         every = torch.arange(pixels, device=images.device).expand(len(images), -1)
         task = completion_task(images, context, every)
-        predictive = seeded_predict(net, task, (sizes.num_global, 1))
+        predictive = seeded_predict(net, task, (sizes.num_global, sizes.num_local))
+        chains: dict[str, Any] = {"noise": False, "block": sizes.block, "num_local": sizes.num_local}
         generator = torch.Generator(images.device).manual_seed(0)
-        samples = net.sample_functions(task, NUM_SAMPLES, noise=False, block=sizes.block, generator=generator)
+        samples = net.sample_functions(task, NUM_SAMPLES, generator=generator, **chains)
         shown = [predictive.mean + 0.5, predictive.stddev / WIDEST, *(samples + 0.5)]  # each [B, P, C]
         drawn = [_colours(values.transpose(1, 2), images.shape) for values in shown]
         truth = images.expand(-1, 3, -1, -1)

@@ -14,23 +14,15 @@ from dsvnp.task import Task
 
 
 class Pixels(TaskSource):
-    """Tasks that are images, each seen at some of its pixels; an epoch visits the images in a random order.
-
-    Args:
-        images: bytes, [N, channels, height, width], uint8.
-        batch_size: images of a batch.
-        num_points: pixels of a task, drawn without replacement.
-        min_context: smallest context.
-        max_context: largest context; all pixels of a task by default.
-    """
+    """Tasks that are images, each seen at some of its pixels; an epoch visits the images in a random order."""
 
     def __init__(
         self,
-        images: Tensor,
-        batch_size: int = 16,
-        num_points: int = 200,
-        min_context: int = 3,
-        max_context: int | None = None,
+        images: Tensor,  # bytes, [N, channels, height, width], uint8
+        batch_size: int = 16,  # images of a batch
+        num_points: int = 200,  # pixels of a task, drawn without replacement
+        min_context: int = 3,  # smallest context
+        max_context: int | None = None,  # largest context; all pixels of a task by default
     ) -> None:
         if images.dtype != torch.uint8 or images.ndim != 4:
             raise ValueError(

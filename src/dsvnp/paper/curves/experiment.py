@@ -20,12 +20,13 @@ from dsvnp.paper.experiment import Printed, UnitResult, Workplace, training_log
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
 from dsvnp.paper.measuring import FIXED, SUFFICE, Likelihoods
-from dsvnp.paper.recipe import NO_CHANGE, Change, Recipe
+from dsvnp.paper.recipe import DIM_LOCAL, LOCAL_DEFAULT, NO_CHANGE, Change, Recipe
 from dsvnp.paper.weights import WithWeights
 from dsvnp.sources.curves import Curves
 from dsvnp.training import Settings
 
-VARIANTS = {"paper": "", "wide": "wide", "equivariant": "equivariant"}  # by recipe
+VARIANTS = {"paper": "", "wide": "wide", "default": "default", "equivariant": "equivariant"}  # by recipe
+LOCAL = ("dsvnp", "dsvtnp")  # models that the recipe "default" is for
 TABLES_2_AND_A1 = {  # CNP, NP, AttnNP, DSVNP
     "inter-J": (None, (-0.958, 2e-5), (-1.149, 8e-6), (-0.975, 2e-5)),
     "inter-P": ((-0.802, 1e-6), (-0.949, 2e-5), (-1.141, 6e-6), (-0.970, 2e-5)),
@@ -40,6 +41,7 @@ class CurveRecipe(Recipe):
 
     encoder: tuple[int, ...] = (32, 32)  # hidden sizes of the encoder
     dim_lat: int = 128  # size of representations and latents
+    dim_local: int | None = None  # size of each local latent; None is the model's own
     # hidden sizes between the mean over the context and the parameters of z_G
     latent_hidden: tuple[int, ...] = ()
     decoder: tuple[int, ...] = (128,)  # hidden sizes of the decoder
@@ -49,7 +51,7 @@ class CurveRecipe(Recipe):
 
     def architecture(self) -> Architecture:
         """Sizes of the networks."""
-        names = ("encoder", "dim_lat", "latent_hidden", "decoder", "transformer")
+        names = ("encoder", "dim_lat", "dim_local", "latent_hidden", "decoder", "transformer")
         return Architecture(1, 1, **{name: getattr(self, name) for name in names})
 
 
@@ -67,6 +69,7 @@ WIDE = CurveRecipe(
     num_steps=200_000,
     num_points=200,
 )
+DEFAULT = replace(WIDE, **LOCAL_DEFAULT, anneal_local=True, dim_local=DIM_LOCAL)
 EQUIVARIANT = CurveRecipe(
     5e-4, "cosine", warmup=0.05, num_steps=30_000, transformer=Transformer(equivariant=True)
 )
@@ -76,6 +79,7 @@ SMALLER: dict[str, Any] = {
     "latent_hidden": (128,),
     "decoder": (128, 128),
 }
+TINY_SIZES: dict[str, Any] = {"encoder": (8,), "dim_lat": 8, "latent_hidden": (8,), "decoder": (8,)}
 TINY = Transformer(16, 2, 2, 32, (16,), equivariant=True, relative=8)
 
 
@@ -95,11 +99,13 @@ class CurvesExperiment(WithWeights):
     }
     extendable: ClassVar[tuple[str, ...]] = (*WithWeights.extendable, "recipes")
 
-    # what to run: "paper"; "wide" with a larger network and a schedule to suit it (decision 5); "equivariant" for
-    # TNP and DSVTNP that read differences of inputs
+    # what to run: "paper"; "wide" with a larger network and a schedule to suit it (decision 5); "default" for a DSVNP
+    # as wide whose local latent is inferred as in the ambiguity experiment; "equivariant" for TNP and DSVTNP that read
+    # differences of inputs
     recipes: tuple[str, ...] = ("paper", "wide")
     paper: CurveRecipe = PAPER  # the paper's recipe
     wide: CurveRecipe = WIDE  # the wider one
+    default: CurveRecipe = DEFAULT  # that of a local latent, in the wider networks
     equivariant: CurveRecipe = EQUIVARIANT  # the translation-equivariant one
     batch_size: int = 16  # functions per step
     max_context: int = 50  # largest context in training and in interpolation
@@ -117,6 +123,7 @@ class CurvesExperiment(WithWeights):
             num_seeds=2,
             recipes=("paper",),
             paper=replace(PAPER, num_steps=20, num_points=20),
+            default=replace(DEFAULT, num_steps=20, num_points=20, **TINY_SIZES),
             equivariant=replace(EQUIVARIANT, num_steps=20, num_points=20, transformer=TINY),
             max_context=10,
             extra_context=20,
@@ -130,7 +137,9 @@ class CurvesExperiment(WithWeights):
         equivariant = replace(
             EQUIVARIANT, learning_rate=1e-3, num_steps=3000, num_points=64, transformer=small
         )
-        quick = cls(preset="quick", recipes=("wide",), wide=wide, equivariant=equivariant, **sizes)
+        own = replace(DEFAULT, num_steps=5000, num_points=64, **SMALLER)
+        sizes |= {"wide": wide, "default": own, "equivariant": equivariant}
+        quick = cls(preset="quick", recipes=("wide",), **sizes)
         # 10 points of each of 2000 functions; far outside the interval no number of draws suffices.
         enough = replace(SUFFICE, max_draws=4096, every=40)
         paper = cls("paper", num_seeds=5, precision="tf32", likelihoods=enough)
@@ -139,7 +148,8 @@ class CurvesExperiment(WithWeights):
     def labels(self) -> list[Label]:
         """Each model by each recipe."""
         variants = [lookup(recipe, VARIANTS, "recipe") for recipe in self.recipes]
-        return [Label(model, variant) for variant in variants for model in self.models]
+        found = [Label(model, variant) for variant in variants for model in self.models]
+        return [label for label in found if label.variant != "default" or label.model in LOCAL]
 
     def settings(self, recipe: CurveRecipe) -> Settings:
         """Settings of training; β_local matters only to a model with a local latent."""
@@ -177,12 +187,7 @@ class CurvesExperiment(WithWeights):
         """Train replicas of a model on curves, or take kept ones."""
         arch, settings = change.apply(recipe.architecture(), self.settings(recipe))
         make = partial(make_model, label.model, arch)
-
-        def train() -> list[NeuralProcess]:
-            fleet = self.train_replicas(label, make, self.source(recipe), seeds, settings, place)
-            return [fleet.replica(row) for row in range(len(seeds))]
-
-        return self.nets_of(label, seeds, place, make, train)
+        return self.nets_of(label, make, self.source(recipe), seeds, settings, place)
 
     def unseen(self, device: torch.device) -> UnseenCurves:
         """What every model is measured on."""

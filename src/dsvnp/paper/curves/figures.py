@@ -7,7 +7,7 @@ from pathlib import Path
 from dsvnp.paper.curves.data import INSIDE
 from dsvnp.paper.experiment import UnitResult
 from dsvnp.paper.figures import lines_of
-from dsvnp.plotting.figures import Panel, Plot, functions_figure, lines_figure
+from dsvnp.plotting.figures import FunctionPanel, Plot, functions_figure, lines_figure
 
 SHOWN = "interpolation, outside the context"
 
@@ -23,7 +23,7 @@ def draw_functions(units: Sequence[UnitResult], out: Path) -> list[Path]:
         }
         if models:
             rows = [
-                (title, {look: Panel.from_lists(panels[title]) for look, panels in models.items()})
+                (title, {look: FunctionPanel.from_lists(panels[title]) for look, panels in models.items()})
                 for title in ("interpolation", "extrapolation")
             ]
             path = out / f"functions-{variant or 'paper'}.svg"

@@ -11,7 +11,7 @@ from dsvnp.models import NeuralProcess
 from dsvnp.paper.curves.data import INSIDE, OUTSIDE, UnseenCurves
 from dsvnp.paper.experiment import Drawn, Measurement
 from dsvnp.paper.measuring import FIXED, Likelihoods, PointNLL, by_task, estimate_nll, seeded_predict
-from dsvnp.plotting.figures import Panel
+from dsvnp.plotting.figures import FunctionPanel
 from dsvnp.sources.curves import draw_curves
 from dsvnp.task import Task
 
@@ -80,7 +80,7 @@ def curve_panels(net: NeuralProcess, num_global: int, device: torch.device) -> d
         x = torch.cat([grid, places])[None, :, None]
         y = draw_curves(x, generator)
         task = Task.from_sets(x[:, 200:], y[:, 200:], x[:, :200]).to(device)
-        panel = Panel.of(
+        panel = FunctionPanel.of(
             grid, y[0, :200, 0], places, y[0, 200:, 0], seeded_predict(net, task, (num_global, 1))
         )
         shown[title] = panel.to_lists()

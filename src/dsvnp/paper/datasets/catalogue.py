@@ -1,6 +1,6 @@
 """The data sets of the paper by name: which files each is made of, and how they become arrays."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -92,28 +92,20 @@ def _load_sarcos(directory: Path, verify: bool) -> DataTable:
     # Nearly all of the published test rows are training rows too: drop repeats, or a random split leaks.
     _, first = np.unique(rows, axis=0, return_index=True)
     rows = rows[np.sort(first)]
-    return DataTable(
-        name="sarcos",
-        x=rows[:, :21].copy(),
-        y=rows[:, 21:].copy(),
-        x_names=tuple(f"{of}_{i}" for of in ("position", "velocity", "acceleration") for i in range(1, 8)),
-        y_names=tuple(f"torque_{i}" for i in range(1, 8)),
-        note=f"{len(rows)} distinct rows of the 48933 published",
-    )
+    names = [f"{of}_{i}" for of in ("position", "velocity", "acceleration", "torque") for i in range(1, 8)]
+    return _table("sarcos", names, rows, 21, f"{len(rows)} distinct rows of the 48933 published")
 
 
 def _load_arff(
     name: str, file: DataFile, dim_x: int, published: int, directory: Path, verify: bool
 ) -> DataTable:
     names, rows = readers.read_arff(open_data_file(directory, file, verify=verify).decode())
-    return DataTable(
-        name=name,
-        x=rows[:, :dim_x].copy(),
-        y=rows[:, dim_x:].copy(),
-        x_names=tuple(names[:dim_x]),
-        y_names=tuple(names[dim_x:]),
-        note=f"{len(rows)} rows of the {published} published",
-    )
+    return _table(name, names, rows, dim_x, f"{len(rows)} rows of the {published} published")
+
+
+def _table(name: str, names: Sequence[str], rows: readers.Matrix, dim_x: int, note: str) -> DataTable:
+    x, y = rows[:, :dim_x].copy(), rows[:, dim_x:].copy()
+    return DataTable(name, x, y, tuple(names[:dim_x]), tuple(names[dim_x:]), note)
 
 
 _load_water_quality = partial(_load_arff, "water-quality", WATER_QUALITY, 16, 1060)
@@ -150,12 +142,9 @@ def load_images(name: str, directory: str | Path | None, part: str, *, verify: b
 
 
 def _load_idx(prefix: str, origin: str, directory: Path, verify: bool) -> tuple[readers.Bytes, readers.Bytes]:
-    images, labels = (
-        readers.read_idx(open_data_file(directory, _file(f"{prefix}-{what}", origin), verify=verify)).astype(
-            np.uint8
-        )
-        for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
-    )
+    parts = [_file(f"{prefix}-{what}", origin) for what in ("images-idx3-ubyte", "labels-idx1-ubyte")]
+    contents = [open_data_file(directory, part, verify=verify) for part in parts]
+    images, labels = (readers.read_idx(content).astype(np.uint8) for content in contents)
     return images[:, None], labels  # [N, H, W] -> [N, 1, H, W]
 
 
@@ -170,35 +159,35 @@ def _load_cifar10(
 
 
 def _load_svhn(directory: Path, verify: bool) -> tuple[readers.Bytes, readers.Bytes]:
+    read = partial(open_data_file, directory, verify=verify)
     if _use_excerpt(directory, SVHN_TEST, SVHN_EXCERPT):
-        return readers.read_svhn_npy(
-            *(open_data_file(directory, file, verify=verify) for file in SVHN_EXCERPT)
-        )
-    return readers.read_svhn_mat(open_data_file(directory, SVHN_TEST, verify=verify))
+        return readers.read_svhn_npy(*map(read, SVHN_EXCERPT))
+    return readers.read_svhn_mat(read(SVHN_TEST))
 
 
 _DIGITS = tuple("0123456789")
-_CLOTHES = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
-_KANA = "o,ki,su,tsu,na,ha,ma,ya,re,wo"
-_CIFAR10 = "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck"
+_CLOTHES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+_KANA = ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")
+_CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_MNIST_FILES = {"train": "mnist/train", "test": "mnist/t10k"}
+_CIFAR10_FILES = {"train": CIFAR10_TRAIN, "test": CIFAR10_TEST}
 _ImageLoader = Callable[[Path, bool], tuple[readers.Bytes, readers.Bytes]]
 IMAGES: Mapping[str, tuple[tuple[str, ...], Mapping[str, _ImageLoader]]] = {
-    "mnist": (
-        _DIGITS,
-        {
-            "train": partial(_load_idx, "mnist/train", _LECUN),
-            "test": partial(_load_idx, "mnist/t10k", _LECUN),
-        },
-    ),
-    "fashion-mnist": (
-        tuple(_CLOTHES.split(",")),
-        {"test": partial(_load_idx, "fashion-mnist/t10k", _ZALANDO)},
-    ),
-    "kmnist": (tuple(_KANA.split(",")), {"test": partial(_load_idx, "kmnist/t10k", _CODH)}),
-    "cifar10": (
-        tuple(_CIFAR10.split(",")),
-        {"train": partial(_load_cifar10, CIFAR10_TRAIN), "test": partial(_load_cifar10, CIFAR10_TEST)},
-    ),
+    "mnist": (_DIGITS, {part: partial(_load_idx, file, _LECUN) for part, file in _MNIST_FILES.items()}),
+    "fashion-mnist": (_CLOTHES, {"test": partial(_load_idx, "fashion-mnist/t10k", _ZALANDO)}),
+    "kmnist": (_KANA, {"test": partial(_load_idx, "kmnist/t10k", _CODH)}),
+    "cifar10": (_CIFAR10, {part: partial(_load_cifar10, parts) for part, parts in _CIFAR10_FILES.items()}),
     "svhn": (_DIGITS, {"test": _load_svhn}),
 }
 

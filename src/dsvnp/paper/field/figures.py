@@ -8,7 +8,7 @@ from typing import Any
 from dsvnp.paper.experiment import UnitResult
 from dsvnp.paper.field.panels import SHOWN
 from dsvnp.paper.figures import Values, lines_of
-from dsvnp.plotting.figures import Panel, Plot, Reference, functions_figure, lines_figure
+from dsvnp.plotting.figures import FunctionPanel, Plot, Reference, functions_figure, lines_figure
 
 
 def draw_course(units: Sequence[UnitResult], out: Path) -> list[Path]:
@@ -53,7 +53,7 @@ def draw_functions(units: Sequence[UnitResult], out: Path) -> list[Path]:
     if not models:
         return []
     rows = [
-        (title, {look: Panel.from_lists(panels[title]) for look, panels in models.items()})
+        (title, {look: FunctionPanel.from_lists(panels[title]) for look, panels in models.items()})
         for title, _, _ in SHOWN
     ]
     return [functions_figure(rows, out / "functions.svg", trained=(-2.0, 2.0))]

@@ -9,7 +9,7 @@ from torch import Tensor
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.field.unseen import PRIORS
 from dsvnp.paper.measuring import seeded_predict
-from dsvnp.plotting.figures import Panel
+from dsvnp.plotting.figures import FunctionPanel
 from dsvnp.sources.gp import GPPrior, Hyperparameters
 from dsvnp.task import Task
 
@@ -53,7 +53,7 @@ def model_panels(net: NeuralProcess, num_global: int, device: torch.device) -> d
         functions = net.sample_functions(task, NUM_DRAWS, noise=False, block=BLOCK, generator=generator)
         predictive = seeded_predict(net, task, (num_global, 1))
         parts = predictive.mean[0, :, 0], predictive.stddev[0, :, 0], functions[:, 0, :, 0]
-        shown[curve.title] = Panel(curve.grid, curve.truth, curve.x, curve.y, *parts).to_lists()
+        shown[curve.title] = FunctionPanel(curve.grid, curve.truth, curve.x, curve.y, *parts).to_lists()
     return shown
 
 
@@ -67,7 +67,7 @@ def gp_panels() -> dict[str, Any]:
         values, vectors = torch.linalg.eigh(covariance)  # it is singular, up to rounding
         draws = mean + (white * values.clamp(min=0).sqrt()) @ vectors.T
         stddev = (covariance.diagonal() + curve.prior.noise**2).sqrt()
-        panel = Panel(curve.grid, curve.truth, curve.x, curve.y, mean, stddev, draws)
+        panel = FunctionPanel(curve.grid, curve.truth, curve.x, curve.y, mean, stddev, draws)
         shown[curve.title] = panel.to_lists()
     return shown
 

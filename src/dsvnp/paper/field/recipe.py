@@ -9,7 +9,7 @@ from typing import Any
 
 from dsvnp.models import Architecture, Transformer
 from dsvnp.objectives import Objective
-from dsvnp.paper.recipe import annealing
+from dsvnp.paper.recipe import annealed_over
 from dsvnp.training import Adam, Schedule, Settings
 
 LOCAL = ("dsvnp", "dsvtnp")  # models with a local latent
@@ -80,7 +80,7 @@ class FieldRecipe:
             return Objective(kind="iw", num_global=self.num_global)
         if model not in LOCAL:
             return Objective()
-        return replace(self.local.objective, **annealing(self.local.anneal, self.num_steps))
+        return replace(self.local.objective, **annealed_over(self.local.anneal, self.num_steps))
 
     def settings(self, model: str, **others: Any) -> Settings:
         """How a model is trained; `others` are further settings."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from dsvnp.estimation import Method
 from dsvnp.paper.experiment import Measurement
 from dsvnp.sources.gp import GPPrior, KnownTask, gp_tasks
-from dsvnp.sources.gp_exact import Likelihoods, exact, integrated
+from dsvnp.sources.gp_exact import ExactLikelihoods, exact, integrated
 from dsvnp.task import Task
 
 TRAINED = GPPrior()  # what models learn from: RBF
@@ -129,7 +129,7 @@ def measure_ceiling(variant: str, sizes: TestSizes, repeats: int, device: torch.
     return rows
 
 
-def _ceiling(variant: str, known: KnownTask, prior: GPPrior, num_nodes: int) -> Likelihoods:
+def _ceiling(variant: str, known: KnownTask, prior: GPPrior, num_nodes: int) -> ExactLikelihoods:
     """The likelihoods of some tasks under one of the exact GPs."""
     if variant == "integrated":
         return integrated(known.task, TRAINED, num_nodes)

@@ -53,7 +53,7 @@ class ImagePortions:
         return lookup(self.judged_on, {"test": False, "held-out": True}, "set to judge on")
 
 
-class Context(NamedTuple):
+class ContextImages(NamedTuple):
     """Images [C, pixels] and labels [C, 1] that a model may look at."""
 
     x: Tensor
@@ -67,7 +67,7 @@ class Sets(NamedTuple):
     labels: Tensor  # their classes, [N]
     mean: Tensor  # what is taken off each channel, [channels]
     std: Tensor  # what each channel is divided by, [channels]
-    context: Context  # images of the training part, for prediction
+    context: ContextImages  # images of the training part, for prediction
     # what models are judged on, by name: numbers [N, pixels]; the domain's own images first
     x: dict[str, Tensor]
     y: Tensor  # classes of the domain's own, [N]
@@ -102,7 +102,7 @@ def load_sets(
     x = numbers(shown) | noises | numbers(in_range)
     chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(3_000_000))
     rows = chosen[: portions.num_context].to(device)
-    context = Context(normalise(images[rows].flatten(1), off, by), labels[rows, None])
+    context = ContextImages(normalise(images[rows].flatten(1), off, by), labels[rows, None])
     return Sets(images, labels, off, by, context, x, y, shown, read.class_names)
 
 

@@ -41,7 +41,7 @@ def reliability_figure(groups: Mapping[str, Sequence[UnitResult]], path: Path) -
 
 
 def _reliability(units: Sequence[UnitResult]) -> dict[Look, Line]:
-    """One line per model, the images of all seeds together; a bin with few of them says nothing."""
+    """One line per model, the images of all seeds together; bins with few of them are left out."""
     lines = {}
     for model in dict.fromkeys(unit.label.model for unit in units):
         seeds = [bins for unit in units if unit.label.model == model for bins in unit.extras["reliability"]]

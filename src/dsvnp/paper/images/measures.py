@@ -12,7 +12,7 @@ from torch import Tensor
 from dsvnp import metrics
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.experiment import Measurement
-from dsvnp.paper.images.data import Context, Sets
+from dsvnp.paper.images.data import ContextImages, Sets
 from dsvnp.paper.measuring import seeded_predict
 from dsvnp.predictive import CategoricalPredictive, entropy_of, log_mean_exp
 from dsvnp.task import Task
@@ -49,7 +49,7 @@ class Judged(NamedTuple):
         return {"entropy": entropy, **(split if self.num_draws > 1 else {})}
 
 
-def judge_images(net: NeuralProcess, context: Context, x: Tensor, num_draws: int) -> Judged:
+def judge_images(net: NeuralProcess, context: ContextImages, x: Tensor, num_draws: int) -> Judged:
     """Predict the classes of images x [N, pixels]; a draw is one of z_G with one of z_*, or of dropout masks."""
     task = Task.from_sets(context.x[None], context.y[None], x[None])
     made = seeded_predict(net, task, (num_draws, 1), chunk_size(net, num_draws, x.device))
@@ -127,7 +127,7 @@ def from_test_context(net: NeuralProcess, sets: Sets, num_draws: int) -> dict[st
     size = min(len(sets.context.x), len(x) // 2)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(4_000_000)).to(x.device)
     chosen, others = order[:size], order[size:]
-    judged = judge_images(net, Context(x[chosen], sets.y[chosen, None]), x[others], num_draws)
+    judged = judge_images(net, ContextImages(x[chosen], sets.y[chosen, None]), x[others], num_draws)
     values = {**classification(judged, sets.y[others]), "entropy": judged.entropy.mean()}
     return {metric: float(value) for metric, value in values.items()}
 

@@ -15,35 +15,22 @@ from dsvnp.sources.base import RowSource, Tensors
 
 
 class Images(RowSource):
-    """Tasks that are random batches of labelled images.
-
-    Args:
-        images: bytes, [N, channels, height, width], uint8.
-        labels: class of each image, [N].
-        mean: mean of each channel in [0, 1]; zeros leave images in [0, 1].
-        std: standard deviation of each channel in [0, 1]; ones leave images in [0, 1].
-        num_points: images of a task.
-        batch_size: tasks of a batch.
-        min_context: smallest context.
-        max_context: largest context; all images of a task by default.
-        dtype: floating-point type of the tasks.
-        pad: shift each image by up to so many pixels each way, black coming in from outside.
-        flip: probability that an image is mirrored.
-    """
+    """Tasks that are random batches of labelled images."""
 
     def __init__(
         self,
-        images: Tensor,
-        labels: Tensor,
-        mean: Sequence[float] = (0.0,),
+        images: Tensor,  # bytes, [N, channels, height, width], uint8
+        labels: Tensor,  # class of each image, [N]
+        mean: Sequence[float] = (0.0,),  # mean of each channel in [0, 1]; zeros leave images in [0, 1]
+        # standard deviation of each channel in [0, 1]; ones leave images in [0, 1]
         std: Sequence[float] = (1.0,),
-        num_points: int = 100,
-        batch_size: int = 1,
-        min_context: int = 1,
-        max_context: int | None = None,
-        dtype: torch.dtype = torch.float32,
-        pad: int = 0,
-        flip: float = 0.0,
+        num_points: int = 100,  # images of a task
+        batch_size: int = 1,  # tasks of a batch
+        min_context: int = 1,  # smallest context
+        max_context: int | None = None,  # largest context; all images of a task by default
+        dtype: torch.dtype = torch.float32,  # floating-point type of the tasks
+        pad: int = 0,  # shift each image by up to so many pixels each way, black coming in from outside
+        flip: float = 0.0,  # probability that an image is mirrored
     ) -> None:
         if images.dtype != torch.uint8 or images.ndim != 4:
             raise ValueError(

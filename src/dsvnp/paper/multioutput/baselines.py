@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dsvnp.naming import lookup
 from dsvnp.paper.multioutput.folds import Split
-from dsvnp.paper.multioutput.measures import SplitScores, gaussian, measure_parts, residual_scale
+from dsvnp.paper.multioutput.measures import SplitScores, measure_parts, one_gaussian, residual_scale
 
 REGRESSORS: dict[str, Callable[[int, int], Any]] = {
     # Its α is chosen by leave-one-out on the rows it is fitted to.
@@ -41,5 +41,7 @@ def _measure_regressor(regressor: Any, split: Split) -> SplitScores:
 
     sigma = residual_scale(mean(split.held_out.x), split.held_out.y)
     parts = {"test": split.test, "train": split.train}
-    predictions = ((part, split.task(rows), gaussian(mean(rows.x), sigma)) for part, rows in parts.items())
+    predictions = (
+        (part, split.task(rows), one_gaussian(mean(rows.x), sigma)) for part, rows in parts.items()
+    )
     return measure_parts(predictions, split)

@@ -7,7 +7,8 @@ With G = ∂(−ln p)/∂K = ½ (K⁻¹ − ααᵀ) and W = −5/6 s² G ∘ (1
 
     ∂ ln s: 2 s² Σ G ∘ k,    ∂ ln σ: 2 σ² tr G,    ∂ ln ℓ_d: −2 Σ_ij W_ij (x_id − x_jd)²/ℓ_d².
 
-L-BFGS starts several times on a part of the rows; from the best of its ends it searches once more, on all rows.
+L-BFGS starts several times on a part of the rows; from the best of its ends it searches once more, on all rows. A
+step on all rows of a large table is dear: there most of that search is on a larger part, and a few steps on all end it.
 """
 
 import math
@@ -21,7 +22,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from dsvnp.paper.multioutput.folds import Rows, Split
-from dsvnp.paper.multioutput.measures import SplitScores, gaussian, measure_parts
+from dsvnp.paper.multioutput.measures import SplitScores, measure_parts, one_gaussian
 
 BOUNDS = {"length": (-3.0, 7.0), "signal": (-4.0, 4.0), "noise": (-7.0, 1.5)}  # of logarithms
 REFUSED = 1e10  # the objective where K is singular in float64
@@ -34,7 +35,9 @@ class ExactGP:
     starts: tuple[float, ...] = (1.0, 3.0)  # lengths to start from, in units of √dim_x
     start_rows: int = 400  # random rows on which the starts are compared
     start_steps: int = 30  # iterations of L-BFGS from each
-    num_steps: int = 40  # iterations on all rows, from the best
+    num_steps: int = 40  # iterations on all rows, or on `middle_rows` of a larger table, from the best
+    middle_rows: int = 1500  # random rows of a larger table
+    last_steps: int = 10  # iterations on all rows of such a table, at the end
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "starts", tuple(self.starts))  # a list, where it comes from JSON
@@ -67,21 +70,23 @@ def _measure(settings: ExactGP, split: Split) -> SplitScores:
     made = []
     for number, (part, rows) in enumerate(parts.items()):
         mean, scale = (torch.stack([each[number][i] for each in found], 1).to(rows.x) for i in (0, 1))
-        made.append((part, split.task(rows), gaussian(mean, scale)))
+        made.append((part, split.task(rows), one_gaussian(mean, scale)))
     return measure_parts(made, split)
 
 
 def fit_exact_gp(settings: ExactGP, x: Tensor, y: Tensor) -> Tensor:
     """Find θ = (ln ℓ_1, …, ln ℓ_D, ln s, ln σ), [D + 2], of rows x [N, D] and one output y [N]."""
     dim = x.shape[1]
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[: settings.start_rows]
-    few = order.to(x.device)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)
+    few, some = order[: settings.start_rows], order[: settings.middle_rows]
     ends = []
     for factor in settings.starts:
         start = np.array([math.log(factor * math.sqrt(dim))] * dim + [0.0, math.log(0.3)])
         ends.append(_search(start, x[few], y[few], settings.start_steps))
-    best = min(ends, key=lambda end: end[1])[0]
-    return torch.from_numpy(_search(best, x, y, settings.num_steps)[0]).to(x)
+    best, num_steps = min(ends, key=lambda end: end[1])[0], settings.num_steps
+    if len(x) > len(some):
+        best, num_steps = _search(best, x[some], y[some], num_steps)[0], settings.last_steps
+    return torch.from_numpy(_search(best, x, y, num_steps)[0]).to(x)
 
 
 def _search(start: np.ndarray, x: Tensor, y: Tensor, num_steps: int) -> tuple[np.ndarray, float]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.paper.multioutput.folds import Split
-from dsvnp.paper.multioutput.measures import SplitScores, gaussian, measure_parts
+from dsvnp.paper.multioutput.measures import SplitScores, measure_parts, one_gaussian
 from dsvnp.paper.toy.gp import import_gpytorch
 
 
@@ -34,8 +34,8 @@ def measure_gp(settings: SparseGP, splits: Sequence[Split]) -> list[SplitScores]
     out = []
     for split, on_test, on_train in zip(splits, test, train, strict=True):
         predictions = (
-            ("test", split.task(split.test), gaussian(*on_test)),
-            ("train", split.task(split.train), gaussian(*on_train)),
+            ("test", split.task(split.test), one_gaussian(*on_test)),
+            ("train", split.task(split.train), one_gaussian(*on_train)),
         )
         out.append(measure_parts(predictions, split))
     return out

@@ -179,7 +179,7 @@ def predict_rows(net: NeuralProcess, task: Task, draws: DrawCounts) -> Predictiv
     return seeded_predict(net, task, draws, chunk_of(draws, 200_000))
 
 
-def gaussian(mean: Tensor, scale: Tensor) -> GaussianPredictive:
+def one_gaussian(mean: Tensor, scale: Tensor) -> GaussianPredictive:
     """The predictive of one Gaussian for each row, from [rows, dim_y]; σ may be one for all rows, [dim_y]."""
     return GaussianPredictive(mean[None, None, None], scale)
 

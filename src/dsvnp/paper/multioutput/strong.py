@@ -109,7 +109,7 @@ class Strong(Recipe):
         return replace(made, schedule=Schedule(self.schedule, min(steps_per_epoch, num_steps // 2)))
 
 
-class Member(NamedTuple):
+class NearMember(NamedTuple):
     """One network's view of a split: rows it learns from, rows it is stopped by, and how it finds neighbours."""
 
     train: Rows
@@ -144,7 +144,7 @@ class Member(NamedTuple):
         return GaussianPredictive(*(view.movedim(2, 0).flatten(0, 1).transpose(2, 3) for view in views))
 
 
-def make_members(split: Split, strong: Strong, seed: int) -> tuple[Member, ...]:
+def make_members(split: Split, strong: Strong, seed: int) -> tuple[NearMember, ...]:
     """Choose contexts on all training rows, and deal rows and metrics out to the members."""
     rows = as_seen(split.train, strong.flatten)
     chosen = find_contexts(split, strong.flatten, strong.search(), seed)
@@ -157,7 +157,7 @@ def make_members(split: Split, strong: Strong, seed: int) -> tuple[Member, ...]:
         rest = torch.cat([order[: fold.start], order[fold.stop :]])
         metrics = chosen.metrics[number :: strong.members]
         parts = rows.take(rest), rows.take(order[fold])
-        members.append(Member(*parts, metrics, chosen.num_context, strong.recentre))
+        members.append(NearMember(*parts, metrics, chosen.num_context, strong.recentre))
     return tuple(members)
 
 
@@ -208,10 +208,10 @@ def train_and_measure_strong(
     ]
 
 
-Team = Sequence[tuple[NeuralProcess, Member]]
+Team = Sequence[tuple[NeuralProcess, NearMember]]
 
 
-def fit_damping(ensemble: Team, num_global: int) -> Tensor:
+def damp_additions(ensemble: Team, num_global: int) -> Tensor:
     """Weights of what networks add to the centre, 0 to 1 for each output, [dim_y].
 
     By least squares on the rows that each has held out, which together are most of the training rows.
@@ -229,7 +229,7 @@ def fit_damping(ensemble: Team, num_global: int) -> Tensor:
 def measure_ensemble(ensemble: Team, split: Split, strong: Strong, how: Likelihoods = FIXED) -> SplitScores:
     """Damp and stretch to what held-out rows say, and measure."""
     learned = as_seen(split.train, strong.flatten)
-    damping = fit_damping(ensemble, strong.num_global)
+    damping = damp_additions(ensemble, strong.num_global)
 
     def mixture(
         targets: Rows, itself: bool = True, num_global: int = strong.num_global
@@ -241,7 +241,7 @@ def measure_ensemble(ensemble: Team, split: Split, strong: Strong, how: Likeliho
         ]
         return GaussianPredictive(torch.cat([p.loc for p in made]), torch.cat([p.scale for p in made]))
 
-    factor = fit_stretch(mixture(split.held_out), split.task(split.held_out))
+    factor = stretch_to_cover(mixture(split.held_out), split.task(split.held_out))
     predictions = (
         (part, split.task(rows), stretched(mixture(rows, part != "train"), factor))
         for part, rows in (("test", split.test), ("train", split.train))
@@ -257,7 +257,7 @@ def measure_ensemble(ensemble: Team, split: Split, strong: Strong, how: Likeliho
     return with_draws_that_suffice(measured, split, predict, first, draws_latents(ensemble[0][0]), how)
 
 
-def fit_stretch(predictive: GaussianPredictive, task: Task) -> float:
+def stretch_to_cover(predictive: GaussianPredictive, task: Task) -> float:
     """The factor of the spread with which 90 % intervals come closest to covering 90 % of the task's outputs."""
 
     def gap(factor: float) -> tuple[float, float]:

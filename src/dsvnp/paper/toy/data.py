@@ -60,7 +60,7 @@ class Subsets(TaskSource):
         return {"x": self.x, "y": self.y}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """Per task one number for the size of its context, and one a point for their order."""
+        """Per task one number for the size of its context, and one per point for their order."""
         return {"context": (self.batch_size,), "order": (self.batch_size, len(self.x))}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:

@@ -20,8 +20,8 @@ from dsvnp.paper.measuring import seeded_predict
 from dsvnp.paper.recipe import Recipe
 from dsvnp.paper.toy.data import Subsets, draw_observations, toy_function
 from dsvnp.paper.toy.figures import draw_functions
-from dsvnp.paper.toy.gp import fit_exact_gp, has_gpytorch, say_if_left_out
-from dsvnp.plotting.figures import Panel
+from dsvnp.paper.toy.gp import fit_toy_gp, has_gpytorch, say_if_left_out
+from dsvnp.plotting.figures import FunctionPanel
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.task import Task
 
@@ -72,7 +72,7 @@ class ToyExperiment(Experiment):
             say_if_left_out("The exact GP", place)
         data = [draw_observations(torch.Generator().manual_seed(seed)) for seed in seeds]
         if label == GP:
-            predictions = [fit_exact_gp(x, y, _inputs(x), self.gp_steps) for x, y in data]
+            predictions = [fit_toy_gp(x, y, _inputs(x), self.gp_steps) for x, y in data]
         else:
             make = partial(make_model, label.model, Architecture.paper(decoder=self.decoder))
             sources = [Subsets(x, y, self.batch_size) for x, y in data]
@@ -117,7 +117,7 @@ def _measurements(sigmas: Sequence[dict[str, float]]) -> list[Measurement]:
     return [*rows, Measurement("toy", "order-holds", "all", "share", holds)]
 
 
-def _panel(x: Tensor, y: Tensor, predictive: GaussianPredictive) -> Panel:
+def _panel(x: Tensor, y: Tensor, predictive: GaussianPredictive) -> FunctionPanel:
     """The figure's panel of one seed."""
     on_grid = GaussianPredictive(*(part[..., : len(GRID), :] for part in (predictive.loc, predictive.scale)))
-    return Panel.of(GRID, toy_function(GRID), x.squeeze(-1), y.squeeze(-1), on_grid)
+    return FunctionPanel.of(GRID, toy_function(GRID), x.squeeze(-1), y.squeeze(-1), on_grid)

@@ -5,13 +5,15 @@ from pathlib import Path
 
 from dsvnp.paper.experiment import UnitResult
 from dsvnp.paper.label import Label
-from dsvnp.plotting.figures import Panel, functions_figure
+from dsvnp.plotting.figures import FunctionPanel, functions_figure
 from dsvnp.plotting.style import Look
 
 
 def draw_functions(units: Sequence[UnitResult], order: Sequence[Label], out: Path) -> list[Path]:
     """Draw a panel per model, in an order of labels; no figure where no unit has seed 0."""
-    panels = {unit.label: Panel.from_lists(unit.extras["panel"]) for unit in units if "panel" in unit.extras}
+    panels = {
+        unit.label: FunctionPanel.from_lists(unit.extras["panel"]) for unit in units if "panel" in unit.extras
+    }
     if not panels:
         return []
     labels = [*order, *panels]
@@ -20,7 +22,7 @@ def draw_functions(units: Sequence[UnitResult], order: Sequence[Label], out: Pat
     return [functions_figure(rows, out / "functions.svg", limits_of(shown), trained=(0.0, 1.0))]
 
 
-def limits_of(panels: dict[Look, Panel]) -> tuple[float, float]:
+def limits_of(panels: dict[Look, FunctionPanel]) -> tuple[float, float]:
     """A range of y with all of the truth in it, and as much of the bands as leaves the truth readable."""
     truth = next(iter(panels.values())).truth
     low, high = float(truth.min()), float(truth.max())

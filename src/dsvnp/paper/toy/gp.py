@@ -30,7 +30,7 @@ def import_gpytorch() -> Any:
     return gpytorch
 
 
-def fit_exact_gp(x: Tensor, y: Tensor, x_target: Tensor, num_steps: int) -> GaussianPredictive:
+def fit_toy_gp(x: Tensor, y: Tensor, x_target: Tensor, num_steps: int) -> GaussianPredictive:
     """Fit an exact GP (RBF, constant mean, noise) to [N, 1] by its marginal likelihood; predict [1, 1, 1, T, 1].
 
     In float64: the Gram matrix of close points is nearly singular.

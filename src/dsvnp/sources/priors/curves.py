@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, take_batch
-from dsvnp.sources.priors.noise import add_outliers, draw_noise
+from dsvnp.sources.priors.noise import add_outliers, draw_error
 from dsvnp.sources.priors.randomness import Random, unit
 from dsvnp.sources.priors.scaling import context_sizes, output_scale, standardise
 from dsvnp.sources.priors.shapes import SHAPES
@@ -31,27 +31,18 @@ CLIP_INPUT = 15.0  # far away stays far away: an extrapolation must know how far
 
 @dataclass(frozen=True)
 class CurveSettings:
-    """Settings of synthetic curves.
+    """Settings of synthetic curves."""
 
-    Attributes:
-        batch_size: curves of a batch.
-        num_points: points of a curve, context and targets together.
-        min_context: smallest context.
-        max_context: largest context; seven eighths of the points by default.
-        dimensions: shares of curves with one, two and three inputs.
-        patterns: shares of contexts that are random, leave a gap, leave an end.
-        refresh_every: steps that one pool serves.
-        dtype: floating-point type of the tasks.
-    """
-
-    batch_size: int = 64
-    num_points: int = 256
-    min_context: int = 3
-    max_context: int | None = None
+    batch_size: int = 64  # curves of a batch
+    num_points: int = 256  # points of a curve, context and targets together
+    min_context: int = 3  # smallest context
+    max_context: int | None = None  # largest context; seven eighths of the points by default
+    # shares of curves with one, two and three inputs
     dimensions: tuple[float, float, float] = (0.65, 0.22, 0.13)
+    # shares of contexts that are random, leave a gap, leave an end
     patterns: tuple[float, float, float] = (0.6, 0.2, 0.2)
-    refresh_every: int = 64
-    dtype: torch.dtype = torch.float32
+    refresh_every: int = 64  # steps that one pool serves
+    dtype: torch.dtype = torch.float32  # floating-point type of the tasks
 
     def __post_init__(self) -> None:
         top = self.largest_context
@@ -96,7 +87,9 @@ class CurvePrior(TaskSource):
         random = Random(generator, device)
         count = settings.batch_size * settings.refresh_every
         size = max(1, CHUNK_ENTRIES // (settings.num_points * FEATURES))
-        chunks = [draw_curves(random, settings, min(size, count - done)) for done in range(0, count, size)]
+        chunks = [
+            draw_prior_curves(random, settings, min(size, count - done)) for done in range(0, count, size)
+        ]
         return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
@@ -120,7 +113,7 @@ class CurvePrior(TaskSource):
 Functions = Callable[[Random, Tensor, Tensor], Tensor]
 
 
-def draw_curves(
+def draw_prior_curves(
     random: Random, settings: CurveSettings, count: int, functions: Functions | None = None
 ) -> Tensors:
     """Draw curves: x [n, T, 3], y [n, T], used [n, 3], largest [n]; the first points may be context.
@@ -139,7 +132,7 @@ def draw_curves(
     along = direction(random, x, used)
     size = torch.where(random.chance(0.15, count, 1), 2e-3, random.log_uniform(5e-3, 1.0, count, 1))
     slow = unit(torch.sin(random.uniform(count, 1, high=4.0) * along + random.uniform(count, 1, high=6.3)))
-    y = unit(add_outliers(random, f + size * draw_noise(random, slow)), bound=100.0)
+    y = unit(add_outliers(random, f + size * draw_error(random, slow)), bound=100.0)
     order, largest = draw_order(random, settings, direction(random, x, used))
     x, y = x.gather(1, order.unsqueeze(-1).expand_as(x)), y.gather(1, order)
     return {"x": x.to(settings.dtype), "y": y.to(settings.dtype), "used": used, "largest": largest}

@@ -29,7 +29,9 @@ CENTRES = 24
 Family = Callable[[Random, Tensor, Tensor, int], Tensor]
 
 
-def draw_functions(random: Random, z: Tensor, used: Tensor, outputs: int, mixed: float = 0.35) -> Tensor:
+def draw_table_functions(
+    random: Random, z: Tensor, used: Tensor, outputs: int, mixed: float = 0.35
+) -> Tensor:
     """Draw functions of mixed families, standardised over the rows, [n, T, O].
 
     Args:

@@ -6,7 +6,7 @@ from torch import Tensor
 from dsvnp.sources.priors.randomness import Random
 
 
-def draw_noise(random: Random, log_size: Tensor) -> Tensor:
+def draw_error(random: Random, log_size: Tensor) -> Tensor:
     """Draw noise of typical size 1, [n, T].
 
     Args:

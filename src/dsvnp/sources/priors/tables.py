@@ -21,7 +21,7 @@ from torch import Tensor
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, take_batch
 from dsvnp.sources.priors.causal import draw_causal
-from dsvnp.sources.priors.functions import draw_functions
+from dsvnp.sources.priors.functions import draw_table_functions
 from dsvnp.sources.priors.inputs import draw_hidden, observe
 from dsvnp.sources.priors.randomness import Random
 from dsvnp.sources.priors.scaling import context_sizes, output_scale, seen_classes, standardise
@@ -34,33 +34,19 @@ CLIP_OUTPUT = 15.0  # standard deviations of the context
 
 @dataclass(frozen=True)
 class TableSettings:
-    """Settings of synthetic tables.
+    """Settings of synthetic tables."""
 
-    Attributes:
-        batch_size: tables of a batch.
-        num_rows: rows of a table, context and targets together.
-        min_context: smallest context.
-        max_context: largest context; seven eighths of the rows by default.
-        min_columns: smallest number of inputs.
-        max_columns: largest number of inputs, and the D of the module's docstring.
-        max_classes: largest number of classes.
-        classes: share of tables with classes; 0 gives regression only.
-        causal: share of tables from structural causal models.
-        refresh_every: steps that one pool serves.
-        dtype: floating-point type of the tasks.
-    """
-
-    batch_size: int = 64
-    num_rows: int = 256
-    min_context: int = 5
-    max_context: int | None = None
-    min_columns: int = 1
-    max_columns: int = 32
-    max_classes: int = 10
-    classes: float = 0.5
-    causal: float = 0.25
-    refresh_every: int = 64
-    dtype: torch.dtype = torch.float32
+    batch_size: int = 64  # tables of a batch
+    num_rows: int = 256  # rows of a table, context and targets together
+    min_context: int = 5  # smallest context
+    max_context: int | None = None  # largest context; seven eighths of the rows by default
+    min_columns: int = 1  # smallest number of inputs
+    max_columns: int = 32  # largest number of inputs, and the D of the module's docstring
+    max_classes: int = 10  # largest number of classes
+    classes: float = 0.5  # share of tables with classes; 0 gives regression only
+    causal: float = 0.25  # share of tables from structural causal models
+    refresh_every: int = 64  # steps that one pool serves
+    dtype: torch.dtype = torch.float32  # floating-point type of the tasks
 
     def __post_init__(self) -> None:
         top = self.largest_context
@@ -160,7 +146,7 @@ def draw_tables(random: Random, settings: TableSettings, count: int) -> Tensors:
         hidden[graphs], f[graphs] = draw_causal(random, len(graphs), rows, columns, outputs)
     x, z = observe(random, hidden, used)
     if len(others):
-        f[others] = draw_functions(random, z[others], used[others], outputs)
+        f[others] = draw_table_functions(random, z[others], used[others], outputs)
     labelled, numbered = random.allot(count, (settings.classes, 1 - settings.classes))
     y = f.new_empty(count, rows)
     if len(labelled):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dsvnp.sources.priors.noise import add_outliers, draw_noise
+from dsvnp.sources.priors.noise import add_outliers, draw_error
 from dsvnp.sources.priors.randomness import TINY, Random, unit
 
 BINS = 24  # most quantile bins that get labels
@@ -22,7 +22,7 @@ def draw_numbers(random: Random, f: Tensor, log_size: Tensor) -> Tensor:
     """
     tables = len(f)
     size = random.log_uniform(0.01, 3.0, tables, 1)  # from nearly noise-free to R² = 0.1
-    y = unit(f + size * draw_noise(random, log_size), bound=50.0)
+    y = unit(f + size * draw_error(random, log_size), bound=50.0)
     kind, amount = random.choice(WARPS, tables, 1), random.uniform(tables, 1)
     flip, cut = random.sign(tables, 1), y.clamp(-6, 6)
     out = torch.where(kind == SKEWED, flip * torch.exp((0.3 + 1.2 * amount) * cut), y)
@@ -68,7 +68,7 @@ def draw_classes(random: Random, f: Tensor) -> Tensor:
 def _label_bins(random: Random, f: Tensor, log_size: Tensor, number: Tensor, most: int) -> Tensor:
     """Cut a noisy function into quantile bins, and give bins labels, [n, T]."""
     tables, rows = f.shape
-    noisy = f + random.log_uniform(0.01, 1.5, tables, 1) * draw_noise(random, log_size)
+    noisy = f + random.log_uniform(0.01, 1.5, tables, 1) * draw_error(random, log_size)
     level = (noisy.argsort(-1).argsort(-1) + 0.5) / rows
     more = number + (random.uniform(tables, 1) * (2 * number + 1)).long()
     bins = torch.where(random.chance(0.6, tables, 1), number, more.clamp(max=BINS))

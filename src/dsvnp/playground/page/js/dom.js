@@ -87,7 +87,7 @@ export function panel(title, note, name, ...children) {
   return h("section", { class: "panel", "aria-label": title, "data-model": name }, heading, ...children);
 }
 
-/** What all tabs look like: a "?" and what leads, the stage, a hint, and controls beside or below. */
+/** What all tabs look like: a "?" and what leads, the stage, a hint, and controls next to it or below. */
 export function tabBody(name, lead, stage, controls) {
   const summary = h("summary", { "aria-label": "What you see here" }, "?");
   const help = h("details", { class: "help" }, summary, h("p", {}, HELP[name].join(" ")));

@@ -21,7 +21,7 @@ function noiseOf(network, K, S, T, seed) {
   };
 }
 
-/** K draws of which each even one is the negative of the one before: their mean is exact, so that fewer suffice. */
+/** K draws of which each even one is the negative of the one before: their mean is exact, and fewer suffice. */
 function balanced(seed, K, size) {
   const out = normals(seed, K * size);
   for (let k = 1; k < K; k += 2) for (let i = 0; i < size; i++) out[k * size + i] = -out[(k - 1) * size + i];
@@ -93,7 +93,7 @@ function listed(domain) {
 
 /**
  * Components of K draws of z_G and, for each, S draws of every z_*: means and scales, [K, S, T]. All draws of z_G have the
- * same noise of z_*, so that they differ by z_G alone.
+ * same noise of z_*: they differ by z_G alone.
  */
 export function components(network, { points, places, K, S, seedGlobal, seedLocal, shared }) {
   const T = places.length,

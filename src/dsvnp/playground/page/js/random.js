@@ -32,7 +32,7 @@ export function normals(seed, count) {
 }
 
 /**
- * Normal numbers that move along a great circle with the phase: cos φ a + sin φ b is standard normal at each φ, so that
+ * Normal numbers that move along a great circle with the phase: cos φ a + sin φ b is standard normal at each φ:
  * an animated function is a draw at every moment.
  */
 export function turning(seed, count, phase = 0) {

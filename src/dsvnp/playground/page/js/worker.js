@@ -1,4 +1,4 @@
-// The worker: computes jobs aside, one after the other, so that the page stays quick. Networks are read once.
+// The worker: computes jobs aside, one after the other; the page stays quick. Networks are read once.
 
 import { JOBS } from "./jobs.js";
 import { makeNetwork } from "./models.js";
