@@ -11,6 +11,7 @@ import pytest
 from dsvnp.naming import unknown
 from dsvnp.tabular import table_files
 from dsvnp.tabular.columns import Columns
+from dsvnp.tabular.parquet_pages import _pages, check_pages
 from dsvnp.tabular.table_files import check_texts, parts_of_table, read_table
 from dsvnp.tabular.table_writing import write_table
 from tests.faults.attacks import damage
@@ -196,3 +197,36 @@ def test_damaged_parquet_is_refused_by_name_or_read(tmp_path):
             refusals.append(str(error))
     assert len(refusals) > 20
     assert all(str(path) in reason for reason in refusals)
+
+
+# --- pages of Parquet ---
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"compression": "uncompressed"}, {"row_group_size": 7, "statistics": "full"}]
+)
+def test_pages_that_polars_writes_pass(tmp_path, options):
+    path = tmp_path / "t.parquet"
+    frame = pl.DataFrame({"a": np.arange(20.0), "t": ["x", None] * 10, "list": [[1, 2], []] * 10})
+    frame.write_parquet(path, **options)
+    check_pages(path)
+    with path.open("rb") as file:
+        pages = list(_pages(file))
+    data = [header[5] for _, header, _ in pages if 5 in header]
+    groups = -(-20 // options.get("row_group_size", 20))
+    assert len(data) == 3 * groups
+    assert sum(page[1] for page in data) == 20 + 20 + 30  # an empty list is a value, too
+
+
+def test_a_page_with_a_negative_or_too_large_count_is_refused_and_does_not_end_the_process(tmp_path):
+    """polars would take memory for 2**61 bytes, and abort."""
+    path = tmp_path / "t.parquet"
+    pl.DataFrame({"a": np.arange(20.0)}).write_parquet(path)
+    data = path.read_bytes()
+    at = data.index(bytes([0x2C, 0x15, 40])) + 2  # the header of a data page: 20 values, as 40
+    for count in (39, 42):  # -20 and 21
+        path.write_bytes(data[:at] + bytes([count]) + data[at + 1 :])
+        with pytest.raises(ValueError, match=r"cannot be read as Parquet \(the page at byte 4 has sizes"):
+            read_table(path)
+    path.write_bytes(data)
+    assert len(read_table(path)) == 20

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from dsvnp.tabular.columns import Array, Columns, is_number
+from dsvnp.tabular.parquet_pages import check_pages
 from dsvnp.tabular.table_cells import COMMA, DATE, GROUPED, MISSING, Manner, mostly, read_columns
 
 SEPARATORS = ",;\t|"
@@ -123,6 +124,7 @@ def _parts_of_parquet(path: Path, num_rows: int | None) -> Iterator[Columns]:
         try:
             table = polars.scan_parquet(path)
             if count is None:
+                check_pages(path)
                 count = int(table.select(polars.len()).collect().item())
             frame = table.slice(start, num_rows).collect()
         except (polars.exceptions.PolarsError, OSError, ValueError, MemoryError) as error:
