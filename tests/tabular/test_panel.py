@@ -14,10 +14,11 @@ from dsvnp.predictive import IndependentPredictive
 from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
 from dsvnp.tabular.asking import read
-from dsvnp.tabular.choosing import fit_stretch, give_seats, mixture_weights, split_by, split_rows
+from dsvnp.tabular.choosing import split_by, split_rows
 from dsvnp.tabular.consulting import Member, PanelProblem, asked_together, consult
 from dsvnp.tabular.folds import HoldOut
 from dsvnp.tabular.leaves import Leaves
+from dsvnp.tabular.seating import fit_stretch, give_seats, mixture_weights
 from dsvnp.tabular.views import Layout, fit_view, relevance
 
 CPU = torch.device("cpu")

@@ -1,6 +1,6 @@
-"""An estimator that predicts by a panel, as a graph: views of the pretrained network, linear models, their mixture.
+"""An estimator that predicts by a panel, as a graph: views of the pretrained network, simpler models, their mixture.
 
-X [rows, D] is all that a file of it reads: views and linear models were fitted to the rows of the fit, which the file
+X [rows, D] is all that a file of it reads: views and simpler models were fitted to the rows of the fit, which the file
 holds. What each member reads is one task of a batch, with empty slots where it has fewer rows or columns than others.
 """
 

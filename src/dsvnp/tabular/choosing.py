@@ -26,24 +26,19 @@ from dsvnp.tabular.consulting import (
     consult,
     consult_near,
 )
-from dsvnp.tabular.correcting import STRETCHES, Answer, toll
+from dsvnp.tabular.correcting import Answer
 from dsvnp.tabular.fitting import is_clear
 from dsvnp.tabular.folds import BY_CHANCE, HoldOut
 from dsvnp.tabular.leaves import Leaves
 from dsvnp.tabular.panel import Panel, seated, side_by_side, stretch_all
 from dsvnp.tabular.reading import check_known
 from dsvnp.tabular.scaling import ClassScaling, InputScaling, OutputScaling
+from dsvnp.tabular.seating import fit_stretch, give_seats
 from dsvnp.tabular.summary import Summary, blind, calibration_of, prior_of, summarise
 from dsvnp.tabular.views import MOST_COLUMNS
 from dsvnp.tabular.weights import ALIKE, Weights
 
 SEATS = 8
-PSEUDO_ROWS = 2.0  # of the weights of views beforehand: equal ones for numbers
-# For classes they are softmax(ln p of the held-out labels / 5). Few labels are uncertain, and few thus decide; a view
-# that gives all of them more probability is believed sooner than a mixture that suits those few.
-PSEUDO_LABELS, TEMPERING = 20.0, 5.0
-CLASS_TOLL = 4.0  # times the toll of numbers: a few labels that are all right prove no certainty
-LEAST = -1e6  # ln p of a view that gets no seat
 FEWEST_ROWS = 160  # that a split reads, and of which it holds out a part, even beyond the budget
 ENOUGH_ROWS = 512  # that a member reads even beyond the budget
 MANY_ROWS = 10_000  # that are kept of a large table
@@ -58,9 +53,13 @@ class Budget:
     held_out: int  # cells, rows × columns, that all views together read to be compared
     panel: int  # cells that the members of the panel read
     folds: int  # folds that a table is cut into, at most, for numbers
-    class_folds: int  # and for classes
+    label_folds: int  # and for classes
     passes: int  # orders of columns that a panel reads, at most
     leaves: int  # boxes that a large table is cut into, at most
+
+    def most_folds(self, problem: PanelProblem) -> int:
+        """Folds that a table is cut into, at most."""
+        return self.label_folds if problem.num_classes else self.folds
 
 
 BUDGETS = {
@@ -124,8 +123,8 @@ def choose_panel(
     elif leaves > 1:
         split = split_large(len(x), seed)
     else:
-        folds = budget.class_folds if problem.num_classes else budget.folds
-        split = split_rows(y, most, budget.held_out // (width * sum(costly)), folds, seed)
+        affordable = budget.held_out // (width * sum(costly))
+        split = split_rows(y, most, affordable, budget.most_folds(problem), seed)
     split = split.repeated(weights, seed)
     check_known([[(x[rows], y[rows])] for rows in split.read], names)
     held = torch.from_numpy(split.held.reshape(-1))
@@ -141,7 +140,6 @@ def choose_panel(
     mixture, line = side_by_side(mixtures), side_by_side(lines)
     stretch = fit_stretch(mixture, truth)
     mixture = stretch_all(mixture, stretch)
-    calibration = calibration_of(mixture, truth).cpu()
     kept = MANY_ROWS if leaves > 1 else most * passes
     panel = Panel(
         tuple(boards),
@@ -151,7 +149,7 @@ def choose_panel(
         kept,
         problem,
         *_plain(x, y, problem, seed, weights),
-        calibration,
+        calibration_of(mixture, truth).cpu(),
     )
     called = "logistic regression" if problem.num_classes else "ridge"
     predictions = {"neural process": mixture, "mean predictor": blind(panel.prior, len(truth)), called: line}
@@ -223,67 +221,6 @@ def split_rows(y: Tensor, most: int, affordable: int, most_folds: int, seed: int
     size = len(order) // folds
     held = np.stack([order[k : size * folds : folds] for k in range(parts)])
     return Split(np.stack([np.setdiff1d(order, some, assume_unique=True) for some in held]), held)
-
-
-def give_seats(
-    scores: Tensor, number: int, costly: Sequence[bool], most: int, labels: bool = False
-) -> list[int]:
-    """Distribute seats by the weights of the mixture of views under which held-out rows are the most likely.
-
-    Args:
-        scores: ln p of held-out rows under each view, [V, N].
-        number: of seats.
-        costly: which views the network must read for.
-        most: number of different views among those; the others with the least weight go.
-        labels: whether the rows have classes.
-    """
-    weights = mixture_weights(scores, labels)
-    dear = torch.tensor(costly, device=scores.device)
-    if int(dear.sum()) > most:
-        kept = torch.where(dear, weights, -1.0).topk(most).indices
-        out = dear & ~torch.isin(torch.arange(len(scores), device=scores.device), kept)
-        weights = mixture_weights(torch.where(out[:, None], LEAST, scores), labels)
-    share = number * weights
-    seats = share.floor()
-    rest = (share - seats).topk(number - int(seats.sum())).indices
-    seats[rest] += 1
-    return [view for view, count in enumerate(seats.tolist()) for _ in range(int(count))]
-
-
-def mixture_weights(scores: Tensor, labels: bool = False, steps: int = 100) -> Tensor:
-    """Weights [V] of the mixture that makes rows with ln p [V, N] the most likely, by EM.
-
-    Weights beforehand count as `PSEUDO_ROWS` or `PSEUDO_LABELS` more rows: few rows decide little.
-    """
-    weights = torch.full_like(scores[:, 0], 1 / len(scores))
-    before = PSEUDO_LABELS * (scores.sum(1) / TEMPERING).softmax(0) if labels else PSEUDO_ROWS * weights
-    for _ in range(steps):
-        held = (scores + weights.log()[:, None]).softmax(0).sum(1) + before
-        weights = held / held.sum()
-    return weights
-
-
-def fit_stretch(mixture: Predictive, y: Tensor) -> Tensor:
-    """The factor of each output, or of the classes, under which held-out rows are the most likely, [D].
-
-    Every fifth factor is tried first, and then those around the best.
-    """
-    price = 1.0 if y.is_floating_point() else CLASS_TOLL
-    factors = STRETCHES.to(y.device)
-    tolls = price * torch.tensor([toll(factor) for factor in STRETCHES.tolist()], device=y.device)
-
-    def best(places: Tensor) -> Tensor:
-        """The best of places [P, D], [D]."""
-        costs = [
-            tolls[each] - stretch_all(mixture, factors[each]).log_prob_each(y[None])[0].sum(0)
-            for each in places
-        ]
-        return places.gather(0, torch.stack(costs).argmin(0, keepdim=True))[0]
-
-    outputs = mixture.shape[-1] if y.is_floating_point() else 1
-    around = torch.arange(-4, 5, device=y.device)[:, None]
-    coarse = best(torch.arange(0, len(factors), 5, device=y.device)[:, None].expand(-1, outputs))
-    return factors[best((coarse + around).clamp(0, len(factors) - 1))]
 
 
 def held_out(

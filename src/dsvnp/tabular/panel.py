@@ -90,7 +90,7 @@ class Panel:
         return self.problem.device
 
     def to(self, device: torch.device) -> Panel:
-        """The panel on another device; what is linear stays on the CPU."""
+        """The panel on another device; what no network reads for stays on the CPU."""
         problem = replace(self.problem, device=device)
         return replace(self, problem=problem, stretch=self.stretch.to(device), prior=self.prior.to(device))
 

@@ -22,11 +22,11 @@ from dsvnp.tabular.panel import Panel
 class NPRegressor(RegressorMixin, BaseNP):
     """A neural process for regression, sensible without tuning.
 
-    For one table a pretrained network predicts, and nothing is trained: held-out rows choose the mixture of its views
-    and ridge (`choosing`). A trained model has replicas on different folds of the rows in one fleet; a prediction is
-    the mixture of them all, around a linear part. Missing outputs (NaN) do not count. A row's prediction does not
-    depend on the rows asked with it. Answers are of the kind of table that was asked with: an array, or a frame or
-    series of pandas or polars.
+    For one table a pretrained network predicts, and nothing is trained: held-out rows choose the mixture of its views,
+    ridge and a Gaussian process (`choosing`). A trained model has replicas on different folds of the rows in one
+    fleet; a prediction is the mixture of them all, around a linear part. Missing outputs (NaN) do not count. A row's
+    prediction does not depend on the rows asked with it. Answers are of the kind of table that was asked with: an
+    array, or a frame or series of pandas or polars.
 
     Args:
         model: "auto" is the pretrained network for one table, and for many tables the model that predicts held-out
