@@ -372,6 +372,14 @@ def test_heads_have_the_customary_sizes_unless_told():
     )
 
 
+def test_the_weights_of_all_draws_and_components_sum_to_one():
+    head = GaussianMixture(2, 5)
+    raw = torch.randn(2, 3, 4, 6, head.dim_raw, generator=torch.Generator().manual_seed(0))  # [K, S, B, T, ·]
+    log_weights = head.components(raw)[2]
+    assert log_weights.shape == (2, 3 * 5, 4, 6, 1)
+    torch.testing.assert_close(log_weights.exp().sum(1), torch.ones(2, 4, 6, 1))
+
+
 @pytest.mark.parametrize("background", [-0.1, 1.0, math.nan])
 def test_a_background_that_is_no_weight_is_refused(background):
     with pytest.raises(ValueError, match="background is a weight, at least 0 and below 1"):
