@@ -214,6 +214,10 @@ def test_classes_refuse_labels_that_are_not_integers(dtype):
         Categorical(3).check(torch.zeros(1, 3, 1, dtype=dtype), "y_target")
 
 
+def test_classes_accept_one_label_per_point():
+    Categorical(3).check(torch.zeros(1, 4, 1, dtype=torch.long), "y_context")
+
+
 def test_classes_refuse_one_hot_labels():
     with pytest.raises(
         ValueError, match=r"one label per point, .* got \(1, 4, 3\); pass class indices, not one-hot"
@@ -368,6 +372,14 @@ def test_heads_have_the_customary_sizes_unless_told():
     )
 
 
+def test_the_weights_of_all_draws_and_components_sum_to_one():
+    head = GaussianMixture(2, 5)
+    raw = torch.randn(2, 3, 4, 6, head.dim_raw, generator=torch.Generator().manual_seed(0))  # [K, S, B, T, ·]
+    log_weights = head.components(raw)[2]
+    assert log_weights.shape == (2, 3 * 5, 4, 6, 1)
+    torch.testing.assert_close(log_weights.exp().sum(1), torch.ones(2, 4, 6, 1))
+
+
 @pytest.mark.parametrize("background", [-0.1, 1.0, math.nan])
 def test_a_background_that_is_no_weight_is_refused(background):
     with pytest.raises(ValueError, match="background is a weight, at least 0 and below 1"):
@@ -431,7 +443,7 @@ def test_a_background_bounds_what_an_outlier_costs_and_is_one_component_of_fixed
     assert torch.allclose(head.log_prob(raw, near), both)
     predictive = head.predictive(*head.components(raw))
     assert torch.allclose(predictive.log_prob(near), both[0, 0])
-    assert predictive.shape[1] == 4
+    assert predictive.shape[1] == head.num_components == 4
 
 
 def both_kinds() -> tuple[NumberOrClass, torch.Tensor, torch.Tensor]:

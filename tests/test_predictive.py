@@ -356,6 +356,18 @@ def test_another_number_of_outputs_is_refused(kind, width, method):
         getattr(fitting(kind), method)(torch.zeros(4, 5, width))
 
 
+@pytest.mark.parametrize("kind", ["gaussian", "low-rank", "categorical"])
+def test_another_number_of_tasks_or_targets_is_refused_and_one_is_repeated(kind):
+    predictive = fitting(kind)
+    width = 1 if kind == "categorical" else 6
+    for tasks, targets in ((3, 5), (4, 6), (5, 4)):
+        with pytest.raises(ValueError, match=rf"= \[4, 5, {width}\], got \({tasks}, {targets}, {width}\)"):
+            predictive.log_prob(torch.zeros(tasks, targets, width))
+    whole = predictive.log_prob(torch.zeros(4, 5, width))
+    for shape in ((1, 5, width), (4, 1, width), (5, width)):
+        torch.testing.assert_close(predictive.log_prob(torch.zeros(shape)), whole)
+
+
 def test_labels_that_are_not_whole_are_refused_and_whole_ones_are_not():
     predictive = fitting("categorical")
     labels = torch.randint(6, (4, 5, 1))

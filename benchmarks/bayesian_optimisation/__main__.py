@@ -48,7 +48,9 @@ def main() -> None:
     )
     parser.add_argument("--problems", nargs="*", default=[*FAMILIES, *SINGLE])
     parser.add_argument(
-        "--methods", nargs="*", help="random, gp, panel, related, a network, both; all by default"
+        "--methods",
+        nargs="*",
+        help="random, gp, panel (panel:plain,0.3 for other warps), related, a network, both; all by default",
     )
     parser.add_argument("--network", default="landscapes", help="the pretrained network of the method both")
     parser.add_argument("--weights", type=Path, help="folder of pretrained weights in place of the package's")
@@ -102,7 +104,9 @@ def units(args: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
             else ("random", "gp", "panel", *there, *["both"] * (args.network in there))
         )
         for seed in range(args.seeds):
-            yield from ((name, method, seed) for method in own if method in (args.methods or own))
+            yield from (
+                (name, method, seed) for method in args.methods or own if method.partition(":")[0] in own
+            )
 
 
 def networks(name: str, folder: Path | None) -> list[str]:
@@ -128,8 +132,11 @@ def make(
         return random if method == "random" else GaussianProcess(search)
     if name in FAMILIES:
         return Related(family(name, settings), search)
-    if method == "panel":
-        return Panel(THOROUGH)
+    if method.startswith("panel"):
+        own = method.removeprefix("panel").strip(":").split(",")
+        return Panel(
+            THOROUGH, shares=tuple(None if each == "plain" else float(each) for each in own if each) or SHARES
+        )
     network = args.network if method == "both" else method
     return Panel(LEAN, network, method == "both", args.weights)
 
@@ -137,7 +144,7 @@ def make(
 def optimise(name: str, method: Method, seed: int) -> list[float]:
     """Simple regret after each evaluation."""
     function = problem(name, seed)
-    total = SINGLE_TOTAL if name in SINGLE else FAMILY_TOTAL
+    total = FAMILY_TOTAL if name in FAMILIES else SINGLE_TOTAL
     x = first_points(function.dim, seed, FIRST)
     y = function(x)
     torch.manual_seed(seed)

@@ -16,6 +16,7 @@ from torch import Tensor
 from benchmarks.bayesian_optimisation.methods import Search, around, shipped
 from benchmarks.bayesian_optimisation.problems import DOUBLE
 from dsvnp.botorch import NeuralProcessModel, PanelLogEI
+from dsvnp.botorch.panel import SHARES
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,18 @@ class Panel:
         network: name of a pretrained network; None for Gaussian processes alone.
         gaussian_processes: whether they are in the panel.
         folder: of the network's weights, if not the package's.
+        shares: of the views' warps.
     """
 
     search: Search
     network: str | None = None
     gaussian_processes: bool = True
     folder: Path | None = None
+    shares: tuple[float | None, ...] = SHARES
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         make = None if self.network is None else self._make
-        panel = PanelLogEI(x, y, make, gaussian_processes=self.gaussian_processes)
+        panel = PanelLogEI(x, y, make, gaussian_processes=self.gaussian_processes, shares=self.shares)
         count, dim = self.search.raw_samples, x.shape[-1]
         top = x[y.flatten().topk(min(3, len(x))).indices]
         near = [around(top, count // 4, 0.1), around(top[:1], count // 8, 0.02)]

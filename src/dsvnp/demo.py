@@ -110,9 +110,9 @@ def run_demo(out: Path, console: Console, device: str = "cpu", seed: int = 0) ->
 
 
 def predict_function(x: Floats, y: Floats, asked: Floats, device: str = "cpu") -> GaussianPredictive:
-    """Predict a function of one input from its points."""
+    """Predict a function of one input from its points, by the network alone: the figure shows what it has learned."""
     try:
-        return CurveRegressor(device=device).fit(x, y).predict_dist(asked)
+        return CurveRegressor(device=device, process=False).fit(x, y).predict_dist(asked)
     except WeightsError:
         tensors = (torch.from_numpy(x)[:, None], torch.from_numpy(y), torch.from_numpy(asked)[:, None])
         return predict_numbers(for_numbers(_tables(device)), *tensors, TableUse(num_orders=1))

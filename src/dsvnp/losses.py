@@ -42,7 +42,8 @@ def training_loss(
         posterior: draws from the approximate posterior, where `uses_posterior`.
         prior: draws from the priors, where `uses_prior`.
         weights: β_local and β_global at this step.
-        num_points, num_tasks: see `weighted_loss`.
+        num_points: what to divide by, see `weighted_loss`.
+        num_tasks: what to divide KL_G by, see `weighted_loss`.
     """
     draws = posterior if objective.uses_posterior else prior
     if draws is None or (objective.uses_prior and prior is None):

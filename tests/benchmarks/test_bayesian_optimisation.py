@@ -10,12 +10,13 @@ import torch
 with warnings.catch_warnings():  # linear_operator compiles with what torch calls deprecated
     warnings.simplefilter("ignore")
     pytest.importorskip("botorch", reason="needs the extra botorch: pip install 'dsvnp[botorch]'")
-    from benchmarks.bayesian_optimisation.__main__ import main
+    from benchmarks.bayesian_optimisation.__main__ import main, make
     from benchmarks.bayesian_optimisation.family import FamilySettings, SeenFunctions, known_values
     from benchmarks.bayesian_optimisation.methods import Search
     from benchmarks.bayesian_optimisation.panel import Panel
     from benchmarks.bayesian_optimisation.problems import branins, first_points, hartmanns, problem
     from dsvnp.botorch import PanelLogEI
+    from dsvnp.botorch.panel import SHARES
     from dsvnp.botorch.warping import Warp
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -49,6 +50,11 @@ def test_a_panel_proposes_a_point_of_the_cube_where_its_improvement_is_large():
     assert ((found >= 0) & (found <= 1)).all()
     others = PanelLogEI(x, y)(first_points(2, 5, 64).unsqueeze(1))
     assert PanelLogEI(x, y)(found.unsqueeze(1)) >= others.max()
+
+
+def test_a_method_names_the_warps_of_its_panel():
+    assert make("panel", "levy5", None, Search(), FamilySettings()).shares == SHARES
+    assert make("panel:plain,0.3", "levy5", None, Search(), FamilySettings()).shares == (None, 0.3)
 
 
 def test_a_pretrained_network_joins_the_panel():

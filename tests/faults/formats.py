@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.io
 import torch
 
-from dsvnp import NPRegressor
+from dsvnp import NPRegressor, files
 from dsvnp.models import Architecture, make_model
 from dsvnp.paper.datasets import readers as published
 from dsvnp.paper.records import RESULTS, UNITS, read_record
 from dsvnp.paper.runner import run
 from dsvnp.pretrained.loading import Card, load_pretrained, save_pretrained
-from dsvnp.tabular import saving
 from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.table_files import check_texts, read_table
+from dsvnp.tabular.files.table_files import check_texts, read_table
+from dsvnp.tabular.saved import saving
 from dsvnp.training import checkpoint as checkpoints
 from tests.faults.counting import Counting, place
 
@@ -111,7 +112,6 @@ def _records(folder: Path) -> list[Format]:
 
 def _model_files(folder: Path) -> list[Format]:
     """The files of saved estimators, each also with a checksum that fits: the checks behind it are reached."""
-    x = np.linspace(0, 1, 20)[:, None]
     made = {
         "": NPRegressor("cnp", n_replicas=1, max_steps=1, width=4, random_state=0, device="cpu"),
         "panel.": NPRegressor(effort="fast", random_state=0, device="cpu"),
@@ -120,12 +120,18 @@ def _model_files(folder: Path) -> list[Format]:
     for which, estimator in made.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            whole = estimator.fit(x, x[:, 0]).save(folder / f"{which}model")
+            whole = estimator.fit(_frame(20), np.linspace(0, 1, 20)).save(folder / f"{which}model")
         good = {name: (whole / name).read_bytes() for name in (saving.RECORD, saving.TENSORS)}
         for name in good:
             out.append(Format(f"{which}{name}", good[name], partial(_load, good, name)))
             out.append(Format(f"{which}{name}.signed", good[name], partial(_load_signed, good, name)))
     return out
+
+
+def _frame(rows: int) -> pd.DataFrame:
+    """A table with a column of each kind."""
+    days = pd.date_range("2024-01-01", periods=rows, freq="5D")
+    return pd.DataFrame({"a": np.linspace(0, 1, rows), "b": ["x", "y"] * (rows // 2), "day": days})
 
 
 def _load(good: dict[str, bytes], name: str, path: Path) -> None:
@@ -139,11 +145,12 @@ def _load_signed(good: dict[str, bytes], name: str, path: Path) -> None:
     """Load one whose checksums were made to fit, and let it predict."""
     changed = {**good, name: path.read_bytes()}
     record = json.loads(changed[saving.RECORD])
-    record["sha256"] = {saving.TENSORS: saving.files.digest(changed[saving.TENSORS])}
-    record["sha256"][saving.RECORD] = saving.files.digest_of_record(record)
+    if isinstance(record, dict):
+        record["sha256"] = {saving.TENSORS: files.digest(changed[saving.TENSORS])}
+        record["sha256"][saving.RECORD] = files.digest_of_record(record)
     (path.parent / saving.RECORD).write_text(json.dumps(record))
     (path.parent / saving.TENSORS).write_bytes(changed[saving.TENSORS])
-    BaseNP.load(path.parent, device="cpu").predict(np.zeros((2, 1)))
+    BaseNP.load(path.parent, device="cpu").predict(_frame(2))
 
 
 def _network_files(folder: Path) -> list[Format]:
@@ -156,7 +163,7 @@ def _network_files(folder: Path) -> list[Format]:
         for other, data in good.items():
             (path.parent / other).write_bytes(path.read_bytes() if other == name else data)
         if sign:
-            card = json.loads(good["x.json"]) | {"sha256": saving.files.digest(path)}
+            card = json.loads(good["x.json"]) | {"sha256": files.digest(path)}
             (path.parent / "x.json").write_text(json.dumps(card))
         load_pretrained("x", path.parent)
 
@@ -172,13 +179,20 @@ def _checkpoint_files(folder: Path) -> list[Format]:
     path = checkpoints.save(folder / "checkpoints", content, keep=1)
     good = {name: (path / name).read_bytes() for name in (checkpoints.RUN, checkpoints.STATE)}
 
-    def read(name: str, file: Path) -> None:
+    def read(name: str, sign: bool, file: Path) -> None:
         step = file.parent / "step-000000003"
         step.mkdir(exist_ok=True)
         for other, data in good.items():
             (step / other).write_bytes(file.read_bytes() if other == name else data)
-        checkpoints.load(step)
+        if sign and isinstance(run := json.loads(file.read_bytes()), dict):
+            run.pop("sha256", None)
+            sums = {checkpoints.STATE: files.digest(step / checkpoints.STATE)}
+            run["sha256"] = {**sums, checkpoints.RUN: files.digest_of_record(run)}
+            (step / checkpoints.RUN).write_text(json.dumps(run))
+        checkpoints.load(step, content.run)
 
+    named = ((checkpoints.RUN, False), (checkpoints.RUN, True), (checkpoints.STATE, False))
     return [
-        Format(f"{name}.step", data, lambda file, name=name: read(name, file)) for name, data in good.items()
+        Format(f"{name}.step{'.signed' * sign}", good[name], partial(read, name, sign))
+        for name, sign in named
     ]

@@ -28,16 +28,17 @@ from tests.faults.equivalents import reason
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dsvnp"
-PANEL = "tests/tabular/test_panel.py::test_a_folder_names_the_network_and_refuses_another"
+SAVED = "tests/tabular/saved/test_saving"
+PANEL = "tests/tabular/panel/test_panel.py::test_a_folder_names_the_network_and_refuses_another"
 TESTS = {  # patterns of files or folders, and the tests that mirror them, the quickest first
     "objectives*": ["tests/test_objectives.py", "tests/test_losses.py"],
     "predictive*": ["tests/test_predictive.py", "tests/predictive"],
     "aggregators*": ["tests/test_aggregators.py"],
     "likelihoods*": ["tests/test_likelihoods.py"],
     "training/checkpoint*": ["tests/training/test_checkpoint.py"],
-    "tabular/saving*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
-    "tabular/content*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py", PANEL],
-    "tabular/checking*": ["tests/tabular/test_checking.py", "tests/tabular/test_saving_faults.py"],
+    "tabular/saved/saving*": [f"{SAVED}_faults.py", f"{SAVED}.py"],
+    "tabular/saved/content*": [f"{SAVED}_faults.py", f"{SAVED}.py", PANEL],
+    "tabular/saved/checking*": ["tests/tabular/saved/test_checking.py", f"{SAVED}_faults.py"],
 }
 # What tests import besides dsvnp: imported once, for all mutants.
 OTHERS = ["pytest", "pandas", "scipy.stats", "sklearn.linear_model", "rich.console", "typer", "narwhals"]
@@ -209,10 +210,12 @@ def main() -> int:
             return shares.summary(outcomes(), given), found
 
         report, found = tried(sampled, all_tests=False)
-        left = [sampled[number] for number, wrong in sorted(found.items()) if wrong]
+        passed = [sampled[number] for number, wrong in sorted(found.items()) if wrong]
+        survivors = [each for mutant, _ in passed if (each := _explained(mutant))["reason"]]
+        left = [each for each in passed if not _explained(each[0])["reason"]]
         again, found = tried(left, all_tests=True)
     report["minutes"] = round(report["minutes"] + again["minutes"], 1)
-    survivors = [_explained(left[number][0]) for number in range(len(left)) if found.get(number, "no time")]
+    survivors += [_explained(left[number][0]) for number in range(len(left)) if found.get(number, "no time")]
     killed = round(1 - len(survivors) / report["made"], 3) if report["made"] else None
     del report["fallen"]
     shares.write({**report, "of": len(every), "killed": killed, "survivors": survivors}, given.report)

@@ -1,12 +1,14 @@
 """Mutated inputs for every reader: `python -m tests.faults.readers --count 1000000 --jobs 6 --report FILE`.
 
 A small good file of each format is changed in one to eight places: bits, bytes, cuts, pieces put in or left out, and
-words that such a format has. A reader may read it, or refuse it in a ValueError or OSError. Anything else falls:
-another error, more than a second, memory beyond 1 GB. Input N follows from the seed and N.
+words that such a format has; in JSON, a value also by one of another kind. A reader may read it, or refuse it in a
+ValueError or OSError. Anything else falls: another error, more than a second, memory beyond 1 GB. Input N follows from
+the seed and N.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sys
@@ -15,6 +17,7 @@ import time
 import warnings
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -48,8 +51,44 @@ WORDS += [
 ]
 
 
+ODD: list[Any] = [
+    None,
+    [],
+    {},
+    True,
+    -1,
+    0,
+    10**30,
+    1.5,
+    2**40,
+    1e308,
+    float("nan"),
+    "",
+    "x",
+    "../x",
+    "\x1b[31m",
+]
+ODD += [[[]], [None], {"a": 1}]
+
+
+def misplaced(data: Any, chance: random.Random) -> Any:
+    """JSON in which one value is one that does not belong there, or is not there."""
+    places = [(data, key) for key in (data if isinstance(data, dict) else range(len(data)))]
+    for node, key in places:
+        inner = node[key]
+        if isinstance(inner, dict | list):
+            places += [(inner, each) for each in (inner if isinstance(inner, dict) else range(len(inner)))]
+    node, key = chance.choice(places)
+    node[key] = chance.choice(ODD)
+    if isinstance(node, dict) and chance.random() < 0.1:
+        del node[key]
+    return data
+
+
 def mutated(data: bytes, chance: random.Random) -> bytes:
-    """Data with one to eight small changes."""
+    """Data with one to eight small changes; every other JSON has one value that does not belong there."""
+    if data[:1] == b"{" and chance.random() < 0.5:
+        return json.dumps(misplaced(json.loads(data), chance)).encode()
     out = bytearray(data)
     for _ in range(chance.choice([1, 1, 2, 4, 8])):
         at, end = sorted(chance.randrange(len(out) + 1) for _ in range(2))

@@ -11,6 +11,7 @@ from dsvnp.paper.experiment import UnitResult
 from dsvnp.paper.gather import gather
 from dsvnp.paper.label import Label
 from dsvnp.paper.records import RESULTS, UNITS, check_name, read_record
+from dsvnp.paper.report.numbers import clear_best
 from dsvnp.paper.report.page import write_report
 from dsvnp.paper.runner import run
 from dsvnp.schema import LARGEST, wrong
@@ -153,6 +154,25 @@ def test_a_measurement_of_another_form_is_one_line(tmp_path, odd):
     (tmp_path / "units.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"units\.json holds a unit of another form"):
         run(Counting(), place(tmp_path))
+
+
+def test_units_without_seeds_and_settings_without_their_number_are_one_line(tmp_path):
+    run(Counting(), place(tmp_path))
+    file = tmp_path / "units.json"
+    good = json.loads(file.read_text())
+    file.write_text(json.dumps(good | {"units": [good["units"][0] | {"seeds": []}]}))
+    with pytest.raises(ValueError, match=r"units.json holds .* without seeds"):
+        run(Counting(), place(tmp_path))
+    file.write_text(json.dumps(good | {"config": {}}))
+    with pytest.raises(ValueError, match=r"units.json lacks config.num_seeds"):
+        run(Counting(), place(tmp_path))
+
+
+def test_a_row_that_lacks_a_seeds_number_is_not_in_bold(tmp_path):
+    best, other = row("cnp", [1.0, 1.1]), row("np", [2.0, 2.1])
+    assert clear_best([best, other], "lower") is best
+    assert clear_best([best | {"seeds": [1.0, None]}, other], "lower") is None
+    assert clear_best([best, other | {"seeds": [None, 2.1]}], "lower") is None
 
 
 def test_a_stored_label_is_checked_and_others_survive():

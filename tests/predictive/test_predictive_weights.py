@@ -84,9 +84,11 @@ def test_a_missing_output_is_left_out_and_has_no_density_of_its_own(weighted):
     torch.testing.assert_close(weighted.log_prob_each(y)[0, 1, 1], weighted.log_prob_each(some_y())[0, 1, 1])
 
 
-def test_equal_weights_are_no_weights(weighted):
-    plain = GaussianPredictive(weighted.loc, weighted.scale)
-    equal = GaussianPredictive(weighted.loc, weighted.scale, torch.full((K, S * M, B, T), 7.0).double())
+@pytest.mark.parametrize("each", [1, 2, M])
+def test_equal_weights_are_no_weights(weighted, each):
+    plain = GaussianPredictive(weighted.loc, weighted.scale, components_per_draw=each)
+    weights = torch.full((K, S * M, B, T), 7.0).double()
+    equal = GaussianPredictive(weighted.loc, weighted.scale, weights, components_per_draw=each)
     y = some_y()
     for what in ("log_prob", "log_prob_joint", "log_prob_each", "cdf", "crps"):
         torch.testing.assert_close(getattr(equal, what)(y), getattr(plain, what)(y), msg=what)
@@ -154,6 +156,14 @@ def test_only_draws_of_z_local_are_corrected_for():
     # The same numbers taken for six draws of z_*: the correction would be too large by apart²/S.
     wrong = GaussianPredictive(loc, torch.tensor(0.1).double(), weights)
     assert wrong.epistemic.item() == 0
+
+
+def test_a_draw_without_weight_is_not_corrected_for():
+    loc = normal(K, S, B, T, D)
+    weights = torch.zeros(K, S, B, T).double()
+    weights[:, 1:] = -math.inf
+    made = GaussianPredictive(loc, torch.ones_like(loc), weights)
+    torch.testing.assert_close(made.epistemic, loc[:, 0].var(0, correction=0))
 
 
 def test_draws_of_unequal_weight_are_corrected_for_by_their_effective_number():

@@ -185,6 +185,12 @@ def test_a_checkpoint_put_aside_for_another_of_its_step_is_found_again(folder):
     assert [path.name for path in folder.iterdir()] == ["step-000000009"]
 
 
+def test_a_checkpoint_put_aside_stays_aside_where_the_new_one_of_its_step_is_there(folder):
+    shutil.copytree(newest(folder), folder / ".removing-step-000000006")
+    assert load_latest(folder, RUN).step == 6
+    assert [path.name for path in list_checkpoints(folder)] == ["step-000000003", "step-000000006"]
+
+
 def test_a_planted_link_is_not_followed(folder, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

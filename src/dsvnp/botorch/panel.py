@@ -29,11 +29,8 @@ from dsvnp.botorch.model import NeuralProcessModel
 from dsvnp.botorch.warping import Warp
 
 Make = Callable[[Tensor, Tensor], NeuralProcessModel]  # from x [..., n, d] and y [..., n, 1]
-SHARES = (
-    None,
-    3.0,
-    1.0,
-)  # of the warps, mild ones: strong ones keep to the first good place; None is no warp
+# of the views' warps; None is no warp. Strong warps, with small shares, keep to the first good place.
+SHARES = (None, 3.0, 1.0)
 FOLDS = 5
 LEAST_NOISE = 1e-4  # variance, of standardised outputs
 LEAST_WEIGHT = 0.05  # of a network's view that is asked: the others cost time and change little

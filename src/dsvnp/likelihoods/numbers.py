@@ -53,7 +53,7 @@ class LearnedSigma(Regression):
         form: "softplus" or "exp".
     """
 
-    def __init__(self, dim_y: int, floor: float = 0.1, form: str = "softplus") -> None:
+    def __init__(self, dim_y: int, floor: float, form: str) -> None:
         super().__init__(dim_y)
         if not 0 <= floor < 1:
             raise ValueError(f"the floor of sigma must be at least 0 and below 1, got {floor}")

@@ -32,7 +32,7 @@ UNIT = {
     "seconds": NUMBER,
     "machine": TEXT,
 }
-UNITS = {"experiment": TEXT, "config": dict, "units": [UNIT]}
+UNITS = {"experiment": TEXT, "config": {"num_seeds": int}, "units": [UNIT]}
 TIMES = {"units": [{"seconds": NUMBER}]}
 SPEED = {
     "machine": {"device": TEXT},

@@ -122,6 +122,10 @@ def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResu
             f"{path} holds a unit of another form ({error}); another version wrote it"
         ) from error
     for unit in units:
+        if not unit.seeds:
+            raise ValueError(
+                f"{path} holds {unit.label} without seeds; remove it, and run the experiment again"
+            )
         if (reason := experiment.refuses(unit)) is not None:
             raise ValueError(f"{out} holds {unit.label} {reason}; choose another --out, or remove it")
     return units

@@ -105,10 +105,12 @@ class Predictive(ABC):
 
     def _check_width(self, y: Tensor, width: int) -> None:
         """Refuse outputs of another number than the components have: torch would repeat a single one for all."""
-        if y.shape[-1:] != (width,):
+        tasks, targets = self.shape[2:4]
+        sizes = zip(y.shape[-3:-1][::-1], (targets, tasks), strict=False)
+        if y.shape[-1:] != (width,) or any(got != size and 1 not in (got, size) for got, size in sizes):
             raise ValueError(
-                f"y must have {width} output{'s' * (width > 1)} per target, [tasks, targets, {width}], "
-                f"got {tuple(y.shape)}"
+                f"y must have {width} output{'s' * (width > 1)} per target, [tasks, targets, {width}] "
+                f"= [{tasks}, {targets}, {width}], got {tuple(y.shape)}"
             )
 
     def _weigh(self, log_weights: Tensor | None, components_per_draw: int) -> None:

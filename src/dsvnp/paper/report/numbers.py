@@ -68,6 +68,8 @@ def clearly_better(row: Mapping[str, Any], other: Mapping[str, Any], goal: str |
     """Whether a row is better than another by more than two standard errors; without pairs it cannot be shown."""
     if len(row["seeds"]) != len(other["seeds"]) or len(row["seeds"]) < 2:
         return False
+    if None in row["seeds"] or None in other["seeds"]:
+        return False
     pairs = zip(row["seeds"], other["seeds"], strict=True)
     gains = [distance(its, goal) - distance(mine, goal) for mine, its in pairs]
     error = statistics.stdev(gains) / math.sqrt(len(gains))
