@@ -29,7 +29,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import cross_val_predict
 
 from dsvnp import NPRegressor
-from dsvnp.tabular.table_files import read_table
+from dsvnp.tabular.files.table_files import read_table
 
 OUT = Path(__file__).parents[1] / "results" / "raw-table.json"
 ROWS, GAPS, TARGET = 1100, 0.04, "sales"

@@ -78,7 +78,7 @@ def digits(images: Tensor, size: int, count: int, generator: torch.Generator) ->
     return [split(x, y, size)], float(gaussian_log_prob(y[..., 0].float(), mean, std)[:, size:].mean())
 
 
-def measure(path: Path, images: Tensor | None, count: int) -> list[tuple[int, float, float]]:
+def quality_of(path: Path, images: Tensor | None, count: int) -> list[tuple[int, float, float]]:
     """Size of the context, log-likelihood of a network, and of what stands next to it."""
     tab = path.stem.partition("-")[0]
     network, rows = load(path), []
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if images is None and path.stem.startswith("digits"):
             continue
         cells = [
-            f"{size}: {own:.2f} ({limit:.2f})" for size, own, limit in measure(path, images, given.tasks)
+            f"{size}: {own:.2f} ({limit:.2f})" for size, own, limit in quality_of(path, images, given.tasks)
         ]
         print(f"{path.stem:16} " + "  ".join(cells), flush=True)
 

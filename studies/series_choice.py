@@ -113,7 +113,7 @@ def held_out(num: int, block: int, way: str, seed: int) -> NDArray[np.bool_]:
     return np.isin(blocks, rng.permutation(blocks[-1] + 1)[: round(0.3 * (blocks[-1] + 1))])
 
 
-def measure(cell: Cell) -> Cell:
+def measure_cell(cell: Cell) -> Cell:
     """NLL of all candidates on one series."""
     name, way = str(cell["series"]), str(cell["way"])
     x, y, block = drawn_series(int(name[5:])) if name.startswith("draw ") else real_series(name)
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     wanted = ([cell] for cell in cells(options.draws, options.seeds))
-    finish(wanted, options.out, lambda group: [measure(cell) for cell in group])
+    finish(wanted, options.out, lambda group: [measure_cell(cell) for cell in group])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from benchmarks import tasks as benchmark
 from dsvnp import CurveRegressor
 from dsvnp.models import NeuralProcess
 from dsvnp.pretrained import load_pretrained
-from dsvnp.tabular.recipe import FitRecipe, recipes_for_tasks
+from dsvnp.tabular.trained.recipe import FitRecipe, recipes_for_tasks
 
 AS_IS = "as is"
 RATES = {"pretrained": 1e-3, "scratch": 2e-3}

@@ -108,7 +108,7 @@ def test_imports_point_downwards() -> None:
         ("task.py", "from dsvnp.metrics import nll", False),
         ("models/__init__.py", "from dsvnp.training import fleet", False),
         ("training/fleet.py", "from dsvnp.paper import experiment", False),
-        ("tabular/fitting.py", "from dsvnp.paper import experiment", False),
+        ("tabular/trained/fitting.py", "from dsvnp.paper import experiment", False),
         ("__init__.py", "from dsvnp.paper import EXPERIMENTS", False),
         ("paper/report/page.py", "import torch, dsvnp.cli", False),
         ("paper/report/page.py", "import dsvnp", False),

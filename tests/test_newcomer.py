@@ -25,7 +25,7 @@ def test_a_model_by_contributing_passes_the_contract():
         "-k",
         "newcomer and (gaussian or tabular)",
         "tests/test_contract.py",
-        "tests/tabular/test_recipe.py",
+        "tests/tabular/trained/test_recipe.py",
     ]
     done = subprocess.run([*command, *chosen], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]

@@ -23,8 +23,8 @@ import torch
 from dsvnp import NPRegressor
 from dsvnp.paper.report.page import write_report
 from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.content import content_of
-from dsvnp.tabular.saving import RECORD, TENSORS
+from dsvnp.tabular.saved.content import content_of
+from dsvnp.tabular.saved.saving import RECORD, TENSORS
 from dsvnp.training import CheckpointError
 from dsvnp.training import checkpoint as checkpoints
 from dsvnp.training.hooks import reporting_to

@@ -53,8 +53,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "loc + noise * own",
         "loc + noise * own + (factor * shared.unsqueeze(-2)).sum(-1)",
     ): SYMMETRIC,
-    ("tabular/checking.py", "known[0]", "0"): DEFAULT,
-    ("tabular/checking.py", '"n_draws", 1)', "1"): DEFAULT,
+    ("tabular/saved/checking.py", "known[0]", "0"): DEFAULT,
+    ("tabular/saved/checking.py", '"n_draws", 1)', "1"): DEFAULT,
     (
         "likelihoods/numbers.py",
         "g = 2.0",
@@ -64,8 +64,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("aggregators.py", "F.pad(r, (0, 0, 0, 1))", "0"): MORE,
     ("aggregators.py", "F.pad(r, (0, 0, 0, 1))", "1"): MORE,
     ("training/checkpoint.py", "indent=1", "1"): LAYOUT,
-    ("tabular/saving.py", "indent=1", "1"): LAYOUT,
-    ("tabular/saving.py", "[:300]", "300"): LAYOUT,
+    ("tabular/saved/saving.py", "indent=1", "1"): LAYOUT,
+    ("tabular/saved/saving.py", "[:300]", "300"): LAYOUT,
 }
 
 

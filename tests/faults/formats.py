@@ -22,9 +22,9 @@ from dsvnp.paper.datasets import readers as published
 from dsvnp.paper.records import RESULTS, UNITS, read_record
 from dsvnp.paper.runner import run
 from dsvnp.pretrained.loading import Card, load_pretrained, save_pretrained
-from dsvnp.tabular import saving
 from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.table_files import check_texts, read_table
+from dsvnp.tabular.files.table_files import check_texts, read_table
+from dsvnp.tabular.saved import saving
 from dsvnp.training import checkpoint as checkpoints
 from tests.faults.counting import Counting, place
 

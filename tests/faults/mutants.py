@@ -28,16 +28,17 @@ from tests.faults.equivalents import reason
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dsvnp"
-PANEL = "tests/tabular/test_panel.py::test_a_folder_names_the_network_and_refuses_another"
+SAVED = "tests/tabular/saved/test_saving"
+PANEL = "tests/tabular/panel/test_panel.py::test_a_folder_names_the_network_and_refuses_another"
 TESTS = {  # patterns of files or folders, and the tests that mirror them, the quickest first
     "objectives*": ["tests/test_objectives.py", "tests/test_losses.py"],
     "predictive*": ["tests/test_predictive.py", "tests/predictive"],
     "aggregators*": ["tests/test_aggregators.py"],
     "likelihoods*": ["tests/test_likelihoods.py"],
     "training/checkpoint*": ["tests/training/test_checkpoint.py"],
-    "tabular/saving*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py"],
-    "tabular/content*": ["tests/tabular/test_saving_faults.py", "tests/tabular/test_saving.py", PANEL],
-    "tabular/checking*": ["tests/tabular/test_checking.py", "tests/tabular/test_saving_faults.py"],
+    "tabular/saved/saving*": [f"{SAVED}_faults.py", f"{SAVED}.py"],
+    "tabular/saved/content*": [f"{SAVED}_faults.py", f"{SAVED}.py", PANEL],
+    "tabular/saved/checking*": ["tests/tabular/saved/test_checking.py", f"{SAVED}_faults.py"],
 }
 # What tests import besides dsvnp: imported once, for all mutants.
 OTHERS = ["pytest", "pandas", "scipy.stats", "sklearn.linear_model", "rich.console", "typer", "narwhals"]

@@ -32,8 +32,8 @@ from dsvnp.pretrained.training import pretrain as run_pretraining
 from dsvnp.sources.base import Rotation
 from dsvnp.sources.curves import Curves
 from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.saving import RECORD
-from dsvnp.tabular.table_writing import TableWriter
+from dsvnp.tabular.files.table_writing import TableWriter
+from dsvnp.tabular.saved.saving import RECORD
 from dsvnp.training import CheckpointError, Fleet, Reporter, Settings, train
 from dsvnp.training import checkpoint as checkpoints
 from tests.faults.counting import Counting, contents, place

@@ -19,7 +19,7 @@ from sklearn.metrics import (
 from sklearn.model_selection import cross_val_score
 
 from dsvnp import MODELS, NPClassifier
-from dsvnp.tabular.remoteness import remoteness
+from dsvnp.tabular.rows.remoteness import remoteness
 
 
 def test_it_tells_clusters_apart_by_name():

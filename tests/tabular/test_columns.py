@@ -9,7 +9,7 @@ import pytest
 from sklearn.preprocessing import OneHotEncoder
 
 from dsvnp.tabular.columns import Columns, answer, names_of, values_of
-from dsvnp.tabular.encoding import Encoding, Filling
+from dsvnp.tabular.rows.encoding import Encoding, Filling
 
 CELLS = {"a": [1.0, 2.0, 3.0], "town": ["Ely", "Bath", "Ely"], "n": [1, 2, 3], "yes": [True, False, True]}
 FRAMES = [pd.DataFrame(CELLS), pl.DataFrame(CELLS)]

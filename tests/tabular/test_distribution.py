@@ -10,8 +10,8 @@ from scipy.stats import entropy, norm
 from dsvnp import NPRegressor
 from dsvnp.models import Architecture, make_model
 from dsvnp.predictive import LowRankPredictive
-from dsvnp.tabular import ensemble
-from dsvnp.tabular.ensemble import Ensemble, Replica
+from dsvnp.tabular.trained import ensemble
+from dsvnp.tabular.trained.ensemble import Ensemble, Replica
 
 
 @pytest.mark.parametrize("outputs", [1, 2])

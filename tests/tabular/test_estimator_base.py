@@ -10,9 +10,9 @@ from fitted import QUICK, labels, regressor, table
 
 from dsvnp import NPClassifier, NPRegressor
 from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.fitting import _unbroken
-from dsvnp.tabular.folds import parts_of_table
-from dsvnp.tabular.recipe import FitRecipe
+from dsvnp.tabular.rows.folds import parts_of_table
+from dsvnp.tabular.trained.fitting import _unbroken
+from dsvnp.tabular.trained.recipe import FitRecipe
 
 
 @pytest.mark.parametrize("steps", [1, 30])

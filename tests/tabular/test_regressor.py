@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dsvnp import MODELS, NPRegressor
-from dsvnp.tabular.ensemble import Draws
+from dsvnp.tabular.trained.ensemble import Draws
 from dsvnp.training import Fleet
 
 

@@ -10,8 +10,8 @@ import torch
 from fitted import QUICK, labels, sines, table
 
 from dsvnp import NPClassifier, NPRegressor
-from dsvnp.tabular import fitting
-from dsvnp.tabular.recipe import EvenGaussian, WaveEmbedding
+from dsvnp.tabular.trained import fitting
+from dsvnp.tabular.trained.recipe import EvenGaussian, WaveEmbedding
 from dsvnp.training import Fleet
 
 

@@ -48,7 +48,7 @@ def _read(model: str, classes: int | None) -> Any:
     """A fitted estimator, or the graph of a pretrained network."""
     from dsvnp.export import pretrained_graph
     from dsvnp.tabular.base import BaseNP
-    from dsvnp.tabular.saving import RECORD
+    from dsvnp.tabular.saved.saving import RECORD
 
     path = Path(model)
     if (path / RECORD).is_file():

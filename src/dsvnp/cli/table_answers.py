@@ -12,7 +12,7 @@ from dsvnp.tabular import NPClassifier
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import Array, Columns, texts_of
 from dsvnp.tabular.distribution import ends_of
-from dsvnp.tabular.table_files import Problems, parts_of_table
+from dsvnp.tabular.files.table_files import Problems, parts_of_table
 
 PART = 20_000  # rows of a file that are predicted before the next are read
 

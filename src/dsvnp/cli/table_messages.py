@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def check_out(out: Path) -> None:
     """Refuse a folder for a model that cannot be written, or that holds something else."""
-    from dsvnp.tabular.saving import may_hold
+    from dsvnp.tabular.saved.saving import may_hold
 
     if not may_hold(out):
         raise ValueError(f"{out} is there and holds no model; choose another --out")
@@ -50,7 +50,7 @@ def spare_the_table(path: Path, table: Path, option: str) -> None:
 def say_understood(x: Columns, y: Array, targets: Sequence[str], has_classes: bool) -> None:
     """Print what the columns are taken for; refuse targets whose predictions would have the same name."""
     from dsvnp.cli.targets import prediction_names, understood
-    from dsvnp.tabular.encoding import Encoding
+    from dsvnp.tabular.rows.encoding import Encoding
 
     classes = sorted({label for label in y.tolist() if label is not None}) if has_classes else None
     prediction_names(targets, classes)

@@ -11,8 +11,8 @@ from dsvnp.cli.targets import outputs_of
 from dsvnp.naming import unknown
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import Array, Columns, texts_of
-from dsvnp.tabular.encoding import Encoding
-from dsvnp.tabular.table_files import Problems, check_texts, read_table
+from dsvnp.tabular.files.table_files import Problems, check_texts, read_table
+from dsvnp.tabular.rows.encoding import Encoding
 
 
 def column_names(text: str, rows: Columns, path: Path) -> list[str]:

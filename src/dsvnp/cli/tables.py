@@ -75,8 +75,8 @@ def fit(
     from dsvnp.cli.targets import outputs_of
     from dsvnp.models import MODELS
     from dsvnp.tabular import NPClassifier, NPRegressor
-    from dsvnp.tabular.memory import check_file
-    from dsvnp.tabular.recipe import AUTO, EFFORTS
+    from dsvnp.tabular.rows.memory import check_file
+    from dsvnp.tabular.trained.recipe import AUTO, EFFORTS
     from dsvnp.training.hooks import tensorboard
 
     kinds = {"auto": None, "regression": NPRegressor, "classification": NPClassifier}
@@ -129,8 +129,8 @@ def predict(
     """
     from dsvnp.cli.table_answers import Asked, read_known
     from dsvnp.tabular.base import BaseNP
-    from dsvnp.tabular.table_files import STANDARD
-    from dsvnp.tabular.table_writing import check_suffix
+    from dsvnp.tabular.files.table_files import STANDARD
+    from dsvnp.tabular.files.table_writing import check_suffix
 
     check_suffix(out)
     messages.spare_the_table(out, table, "--out")
@@ -149,8 +149,8 @@ def _write_answers(estimator: BaseNP, asked: Asked, out: Path) -> Array:
     import numpy as np
 
     from dsvnp.cli.table_answers import answers
-    from dsvnp.tabular.table_files import PARQUET
-    from dsvnp.tabular.table_writing import TableWriter, without_formulas
+    from dsvnp.tabular.files.table_files import PARQUET
+    from dsvnp.tabular.files.table_writing import TableWriter, without_formulas
 
     parts = answers(estimator, asked)
     first = next(parts)
@@ -252,7 +252,7 @@ def _learn(
 
 def _save_and_show(estimator: BaseNP, out: Path, title: str) -> None:
     """Save a fitted model with its calibration plot, and print how well it predicted what was held out."""
-    from dsvnp.tabular.saving import PLOT
+    from dsvnp.tabular.saved.saving import PLOT
     from dsvnp.tabular.summary import calibration_plot
 
     targets = estimator.target_names_

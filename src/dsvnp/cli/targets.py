@@ -10,7 +10,7 @@ from dsvnp.naming import some
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.classifier import NPClassifier
 from dsvnp.tabular.columns import Array, Columns, text_of
-from dsvnp.tabular.encoding import Encoding
+from dsvnp.tabular.rows.encoding import Encoding
 
 ENDINGS = ("", "_std", "_low", "_high")  # of the columns that predict a number
 STRANGENESS = "ood_score"

@@ -15,8 +15,8 @@ from dsvnp.export.graph import Axes, Graph
 from dsvnp.export.network import exportable, noise_among, noise_axes, noise_name, predictive_of
 from dsvnp.export.outputs import outputs_of
 from dsvnp.predictive import Predictive, concatenate
-from dsvnp.tabular.encoding import Filling
-from dsvnp.tabular.ensemble import Ensemble, dissent_of, fixed_noise, sharpened
+from dsvnp.tabular.rows.encoding import Filling
+from dsvnp.tabular.trained.ensemble import Ensemble, dissent_of, fixed_noise, sharpened
 
 
 class EnsembleModule(nn.Module):

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dsvnp.tabular.encoding import Filling
+from dsvnp.tabular.rows.encoding import Filling
 
 
 class FillingModule(nn.Module):

@@ -28,7 +28,7 @@ def graph_of(what: Any, **settings: Any) -> Graph:
     from dsvnp.export.panels import panel_graph
     from dsvnp.tabular.base import BaseNP
     from dsvnp.tabular.curves import CurveRegressor
-    from dsvnp.tabular.panel import Panel
+    from dsvnp.tabular.panel.panel import Panel
 
     if isinstance(what, CurveRegressor):
         return one_curve_graph(*what.network_and_points())

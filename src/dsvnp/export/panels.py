@@ -20,10 +20,10 @@ from dsvnp.export.outputs import outputs_of
 from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predictive
 from dsvnp.sources.priors.scaling import output_scale, standardise
 from dsvnp.sources.priors.tables import CLIP_OUTPUT
-from dsvnp.tabular.asking import MOST_CLASSES, network, order_of
-from dsvnp.tabular.consulting import Member, Ridge, consult
-from dsvnp.tabular.panel import Panel, seated, side_by_side, stretch_all
-from dsvnp.tabular.views import View, fit_view
+from dsvnp.tabular.panel.asking import MOST_CLASSES, network, order_of
+from dsvnp.tabular.panel.consulting import Member, Ridge, consult
+from dsvnp.tabular.panel.panel import Panel, seated, side_by_side, stretch_all
+from dsvnp.tabular.panel.views import View, fit_view
 
 Key = tuple[int, Member]  # an output and who predicts it
 
@@ -78,7 +78,7 @@ class PanelModule(nn.Module):
         return self.panel.some(x[known], column[known], key[1])
 
     def _seat(self, member: Member, x: Tensor, y: Tensor) -> Seat:
-        """Let a member read, see `dsvnp.tabular.consulting.consult`."""
+        """Let a member read, see `dsvnp.tabular.panel.consulting.consult`."""
         line = Ridge.fit(x, y) if member.view == "residuals" else None
         y = y if line is None else y - line(x)
         view: View = fit_view("columns" if line else member.view, self.panel.problem.layout, x, y)

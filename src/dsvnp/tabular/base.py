@@ -22,16 +22,16 @@ from torch import Tensor
 from dsvnp.naming import lookup
 from dsvnp.predictive import concatenate
 from dsvnp.sources.table import Pair
-from dsvnp.tabular import saving
-from dsvnp.tabular.content import content_of
-from dsvnp.tabular.ensemble import Answering, Draws
 from dsvnp.tabular.learner import OUTPUTS, Learner
-from dsvnp.tabular.panel import Panel
+from dsvnp.tabular.panel.panel import Panel
 from dsvnp.tabular.pictures import Pictures
-from dsvnp.tabular.reading import check_lengths, pair_of
-from dsvnp.tabular.remoteness import FEW, remoteness, usual_distance
 from dsvnp.tabular.row_distribution import Form, RowDistribution
+from dsvnp.tabular.rows.reading import check_lengths, pair_of
+from dsvnp.tabular.rows.remoteness import FEW, remoteness, usual_distance
+from dsvnp.tabular.saved import saving
+from dsvnp.tabular.saved.content import content_of
 from dsvnp.tabular.summary import Summary, calibration_of, classes_as_text, summarise
+from dsvnp.tabular.trained.ensemble import Answering, Draws
 
 
 class Uncertainty(NamedTuple):

@@ -18,8 +18,8 @@ from dsvnp.predictive import Predictive
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import is_missing, names_of, values_of
 from dsvnp.tabular.distribution import ClassDistribution
-from dsvnp.tabular.reading import check_lengths
-from dsvnp.tabular.recipe import AUTO
+from dsvnp.tabular.rows.reading import check_lengths
+from dsvnp.tabular.trained.recipe import AUTO
 
 
 class NPClassifier(ClassifierMixin, BaseNP):

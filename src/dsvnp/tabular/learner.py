@@ -14,17 +14,17 @@ from dsvnp.devices import one_thread, pick_device
 from dsvnp.models import MODELS
 from dsvnp.naming import lookup
 from dsvnp.sources.table import Pair, known_rows
-from dsvnp.tabular.choosing import Chosen, choose_panel, outside
-from dsvnp.tabular.consulting import PanelProblem
-from dsvnp.tabular.ensemble import Ensemble
-from dsvnp.tabular.fitting import Problem, fit_ensemble
-from dsvnp.tabular.folds import HoldOut, Part, parts_of_table, parts_of_tables
-from dsvnp.tabular.panel import Panel
-from dsvnp.tabular.reading import RowReader, check_known, hold_out_by, pairs_of, useful
-from dsvnp.tabular.recipe import AUTO, EFFORTS, FitRecipe, recipe_for_table, recipes_for_tasks
+from dsvnp.tabular.panel.choosing import Chosen, choose_panel, outside
+from dsvnp.tabular.panel.consulting import PanelProblem
+from dsvnp.tabular.panel.panel import Panel
+from dsvnp.tabular.panel.views import Layout
+from dsvnp.tabular.rows.folds import HoldOut, Part, parts_of_table, parts_of_tables
+from dsvnp.tabular.rows.reading import RowReader, check_known, hold_out_by, pairs_of, useful
+from dsvnp.tabular.rows.weights import Weights, rows_that_count
 from dsvnp.tabular.summary import Summary
-from dsvnp.tabular.views import Layout
-from dsvnp.tabular.weights import Weights, rows_that_count
+from dsvnp.tabular.trained.ensemble import Ensemble
+from dsvnp.tabular.trained.fitting import Problem, fit_ensemble
+from dsvnp.tabular.trained.recipe import AUTO, EFFORTS, FitRecipe, recipe_for_table, recipes_for_tasks
 from dsvnp.training import Reporter
 
 FEW_ROWS = 10  # below which a fit warns

@@ -16,7 +16,7 @@ from dsvnp.predictive import Predictive
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.columns import is_number, names_of, values_of
 from dsvnp.tabular.distribution import NumberDistribution
-from dsvnp.tabular.panel import Panel
+from dsvnp.tabular.panel.panel import Panel
 
 
 class NPRegressor(RegressorMixin, BaseNP):

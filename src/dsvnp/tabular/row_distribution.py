@@ -18,7 +18,7 @@ from torch import Tensor
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive, concatenate
 from dsvnp.sources.table import known_rows
 from dsvnp.tabular.columns import answer, kind_of
-from dsvnp.tabular.ensemble import Answering, Draws
+from dsvnp.tabular.trained.ensemble import Answering, Draws
 
 CHUNK = 2000  # rows that are predicted at once
 MANY_ROWS = 1000  # above which networks compute in single precision: a prediction changes in its sixth digit

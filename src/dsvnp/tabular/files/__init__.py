@@ -1,0 +1,1 @@
+"""Files: tables as CSV or Parquet, read and written whole or part by part."""

@@ -1,0 +1,1 @@
+"""Panel: members that predict a table without training, the pretrained network among them."""

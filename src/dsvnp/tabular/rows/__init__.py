@@ -1,0 +1,1 @@
+"""Rows: a user's table as tensors, scaled, weighed and cut into folds."""

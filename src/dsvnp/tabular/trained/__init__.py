@@ -1,0 +1,1 @@
+"""Trained: ensembles of networks that learn from the user's own rows."""
