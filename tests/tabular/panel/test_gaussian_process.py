@@ -137,3 +137,9 @@ def test_large_tables_are_read_in_part(monkeypatch):
     assert fitted.x.shape == (50, 3)
     mean, *_ = fitted(X)
     assert float((mean - Y[:, 0]).square().mean().sqrt()) < 0.5 * float(Y.std())
+
+
+@pytest.mark.parametrize("order", [-1, 3])
+def test_a_member_has_one_of_three_orders(order):
+    with pytest.raises(ValueError, match=f"has order 0, 1 or 2, got {order}"):
+        Member(GAUSSIAN, order)

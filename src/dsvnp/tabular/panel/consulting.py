@@ -54,6 +54,10 @@ class Member:
     view: str
     order: int = 0
 
+    def __post_init__(self) -> None:
+        if self.view == GAUSSIAN and self.order not in (0, 1, 2):
+            raise ValueError(f"a Gaussian process of a panel has order 0, 1 or 2, got {self.order}")
+
     @property
     def has_network(self) -> bool:
         """Whether the pretrained network reads for it."""
