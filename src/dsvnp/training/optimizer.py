@@ -75,15 +75,6 @@ class Adam:
         return params, m, v
 
 
-def norm_of_each(grads: Tensor, singly: bool = False) -> Tensor:
-    """Norm of each replica's gradient, [R, P] → [R, 1].
-
-    Args:
-        grads: the gradients.
-        singly: one row after the other, or the order of a sum, and its last digit, would depend on how many there are.
-    """
-    squares = grads.square()
-    total = (
-        torch.stack([row.sum() for row in squares]).unsqueeze(1) if singly else squares.sum(1, keepdim=True)
-    )
-    return total.sqrt()
+def norm_of_each(grads: Tensor) -> Tensor:
+    """Norm of each replica's gradient, [R, P] → [R, 1]."""
+    return grads.square().sum(1, keepdim=True).sqrt()
