@@ -1,4 +1,4 @@
-"""The deterministic path: the field's sizes, what it reads, and an NP by hand."""
+"""The deterministic path: the field's sizes, what it reads, an NP and a DSVNP by hand."""
 
 from __future__ import annotations
 
@@ -39,17 +39,20 @@ def test_with_the_path_models_have_the_size_of_the_public_code(name, expected):
     assert sum(p.numel() for p in make_model(name, arch).parameters()) == expected
 
 
-@pytest.mark.parametrize("name", ["cnp", "np"])
+@pytest.mark.parametrize("name", ["cnp", "np", "dsvnp"])
 def test_training_and_prediction_read_the_same_path(name):
-    """With z_G at its mean given the context, the likelihood in training is the density that is predicted."""
-    arch = replace(WITH_PATH, posterior="context")
+    """With z_G at its mean given the context, the likelihood in training is the density that is predicted.
+
+    A ladder posterior starts as the prior of z_*.
+    """
+    arch = replace(WITH_PATH, posterior="context", local_posterior="ladder")
     model, task = made(name, arch), double()
     trained = model.draws(task, {}).log_likelihood[0, 0]
     predicted = model.predict(task, deterministic=True).log_prob(task.y_target)
     torch.testing.assert_close(trained, predicted)
 
 
-@pytest.mark.parametrize("name", ["cnp", "np"])
+@pytest.mark.parametrize("name", ["cnp", "np", "dsvnp"])
 def test_the_path_reads_the_context_alone_and_every_point_of_it(name):
     model = made(name, replace(WITH_PATH, posterior="context"))
     base, outside, inside = (
@@ -70,7 +73,19 @@ def test_np_decodes_its_input_the_path_and_the_latent():
     assert not torch.allclose(raw, model.decoder(task.x_target, 0 * r[:, None], z[:, None]))
 
 
-@pytest.mark.parametrize("name", ["cnp", "np"])
+def test_dsvnp_gives_the_path_to_its_local_prior_and_to_its_decoder():
+    model, task = made("dsvnp"), double()
+    x, y = task.x_target[:, :3], task.y_target[:, :3]
+    r = model.path.layers(model.path.encoder(x, y).mean(1))[:, None]  # [B, 1, H]
+    z = model.z_global.head(model.z_global.encoder(x, y).mean(1)).mean[:, None]
+    local = model.local_prior(z, r, task.x_target).mean
+    raw = model.decoder(task.x_target, z, local, r)
+    torch.testing.assert_close(model.predict(task, deterministic=True).mean, raw[..., :1])
+    assert not torch.allclose(raw, model.decoder(task.x_target, z, local, 0 * r))
+    assert not torch.allclose(local, model.local_prior(z, 0 * r, task.x_target).mean)
+
+
+@pytest.mark.parametrize("name", ["cnp", "np", "dsvnp"])
 def test_an_empty_context_is_predicted_from(name):
     task = double()
     nothing = Task.from_sets(task.x_context[:, :0], task.y_context[:, :0], task.x_target)

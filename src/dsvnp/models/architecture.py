@@ -54,9 +54,9 @@ class Architecture:
             paper follows. It then reads its own label; a target never does. In prediction every target sees all of the
             context.
         latent_hidden: hidden sizes between the aggregated representation and the parameters of z_G; none is App. E's.
-        deterministic_path: summarise the context a second time without a latent, next to z_G in NP, see
-            `DeterministicPath`. CNP then has two such paths, as in the code that the field's tables come from. AttnNP
-            has its attention for that; other models have no such path.
+        deterministic_path: summarise the context a second time without a latent, next to z_G in NP and
+            DSVNP, see `DeterministicPath`. CNP then has two such paths, as in the code that the field's tables come
+            from. AttnNP has its attention for that; other models have no such path.
         latent_scale: "bounded" or "exp", see `GaussianHead`.
         sigma_floor: smallest observation σ of a Gaussian likelihood; 0 for none.
         sigma_form: "softplus" or "exp", how a Gaussian likelihood makes σ of the decoder's output.
