@@ -2,7 +2,10 @@
 
 import csv
 import io
+import os
 import sys
+import threading
+from contextlib import ExitStack
 
 import numpy as np
 import polars as pl
@@ -11,6 +14,7 @@ import pytest
 
 from dsvnp import NPRegressor
 from dsvnp.cli import main
+from dsvnp.locks import folder_lock
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -50,6 +54,41 @@ def fit(run, table, out, *words):
         ("--replicas", 1, "--steps", 4) if "--model" in words or "--group" in words else ("--effort", "fast")
     )
     return run("fit", table, "--out", out, *quick, "--device", "cpu", *words)
+
+
+def test_a_second_fit_into_one_folder_is_refused_before_it_trains_or_waits(run, tmp_path):
+    table, model = write(tmp_path / "river.csv", columns()), tmp_path / "model"
+    words = (run, table, model, "--target", "flow", "--exclude", "depth", "--model", "cnp")
+    with ExitStack() as held:
+        held.enter_context(folder_lock(model))
+        code, _, err = fit(*words)
+        assert code
+        assert f"{model} is in use by process {os.getpid()}" in err
+        assert "step" not in err
+        timer = threading.Timer(0.5, held.close)
+        timer.start()
+        code, out, err = fit(*words, "--wait")
+        timer.join()
+    assert code == 0, err
+    assert "waiting" in out.replace("\n", " ")
+    assert {file.name for file in model.iterdir()} == {
+        "calibration.png",
+        "estimator.json",
+        "tensors.safetensors",
+    }
+
+
+def test_a_fit_that_fails_leaves_no_folder(run, tmp_path, monkeypatch):
+    def fails(self, *_, **__):
+        assert (tmp_path / "model").is_dir()
+        raise ValueError("training broke down")
+
+    monkeypatch.setattr(NPRegressor, "fit", fails)
+    table = write(tmp_path / "river.csv", columns())
+    code, _, err = fit(run, table, tmp_path / "model", "--target", "flow")
+    assert code
+    assert "training broke down" in err
+    assert list(tmp_path.iterdir()) == [table]
 
 
 def test_numbers_from_fit_to_evaluate(run, tmp_path):

@@ -27,6 +27,12 @@ def test_a_fit_that_broke_down_altogether_is_an_error(kind, steps):
     assert not hasattr(broken, "ensemble_")
 
 
+@pytest.mark.parametrize("how", [{}, QUICK])
+def test_a_fit_inside_autocast_is_refused(how):
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match=r"torch\.autocast is on"):
+        NPRegressor(**how).fit(*table(rows=40))
+
+
 def test_a_member_that_broke_is_left_out(monkeypatch):
     X, Y = table(rows=40)
     settings = FitRecipe.settings

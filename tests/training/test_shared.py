@@ -214,6 +214,12 @@ def test_another_default_dtype_is_refused():
         torch.set_default_dtype(torch.float32)
 
 
+def test_autocast_is_refused():
+    fleet = make_fleet(num_steps=1)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match=r"autocast is on.*'bf16'"):
+        train(fleet)
+
+
 def test_a_training_without_gradients_around_it_is_the_same():
     with torch.no_grad():
         found = train(make_fleet(num_steps=2, seeds=(1, 2))).state

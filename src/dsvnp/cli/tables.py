@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsvnp.cli import table_messages as messages
-from dsvnp.cli.options import Device, LogDir
+from dsvnp.cli.options import Device, LogDir, Wait
 from dsvnp.files import write_atomically
 from dsvnp.naming import lookup, shown
 
@@ -66,6 +66,7 @@ def fit(
     strict: Strict = False,
     device: Device = "auto",
     log_dir: LogDir = None,
+    wait: Wait = False,
 ) -> None:
     """Fit a model to a table and say how well it predicts rows that it has not seen.
 
@@ -76,6 +77,7 @@ def fit(
     from dsvnp.models import MODELS
     from dsvnp.tabular import NPClassifier, NPRegressor
     from dsvnp.tabular.rows.memory import check_file
+    from dsvnp.tabular.saved.saving import alone_in
     from dsvnp.tabular.trained.recipe import AUTO, EFFORTS
     from dsvnp.training.hooks import tensorboard
 
@@ -105,10 +107,11 @@ def fit(
         how |= {"missing": "refuse" if strict else "impute", "random_state": seed}
         estimator = kind(model, **how, device=device, verbose=True)
         by = _told_of_rows(rows.rows(keep), groups if one_table else [], time, weight, table)
-        _learn(estimator, x, y, targets, rows.rows(keep).select([] if one_table else groups), by)
-    estimator.target_names_ = tuple(targets)
-    what = "Groups" if groups and not one_table else "Rows"
-    _save_and_show(estimator, out, f"{what} of {table.name} that were held out")
+        with alone_in(out, wait, lambda line: typer.echo(shown(line))):
+            _learn(estimator, x, y, targets, rows.rows(keep).select([] if one_table else groups), by)
+            estimator.target_names_ = tuple(targets)
+            what = "Groups" if groups and not one_table else "Rows"
+            _save_and_show(estimator, out, f"{what} of {table.name} that were held out")
 
 
 def predict(
@@ -252,11 +255,12 @@ def _learn(
 
 def _save_and_show(estimator: BaseNP, out: Path, title: str) -> None:
     """Save a fitted model with its calibration plot, and print how well it predicted what was held out."""
-    from dsvnp.tabular.saved.saving import PLOT
+    from dsvnp.tabular.saved.content import content_of
+    from dsvnp.tabular.saved.saving import PLOT, replace
     from dsvnp.tabular.summary import calibration_plot
 
     targets = estimator.target_names_
-    estimator.save(out)  # before anything else that could fail
+    replace(out.resolve(), *content_of(estimator))  # before anything else that could fail
     plot = calibration_plot(estimator.ensemble_.calibration, f"{', '.join(targets)[:40]}, rows held out")
     write_atomically(out / PLOT, plot)
     messages.show(estimator.validation_, title, targets)

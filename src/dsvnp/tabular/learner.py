@@ -26,6 +26,7 @@ from dsvnp.tabular.trained.ensemble import Ensemble
 from dsvnp.tabular.trained.fitting import Problem, fit_ensemble
 from dsvnp.tabular.trained.recipe import AUTO, EFFORTS, FitRecipe, recipe_for_table, recipes_for_tasks
 from dsvnp.training import Reporter
+from dsvnp.training.shared import refuse_autocast
 
 FEW_ROWS = 10  # below which a fit warns
 OF_TRAINING = ("n_replicas", "max_steps", "learning_rate", "width")
@@ -144,6 +145,7 @@ class Learner(RowReader, ABC):
 
     def _start(self) -> int:
         """Check the settings and draw the seed of everything that is random."""
+        refuse_autocast()
         given: Any = self.model
         if isinstance(given, type):
             name, called = getattr(given, "name", given.__name__.lower()), given.__name__

@@ -162,3 +162,13 @@ def refuse_odd_modes() -> None:
             "seed; call torch.set_default_dtype(torch.float32), and ask for Settings(precision='float64') if you "
             "want double precision"
         )
+    refuse_autocast()
+
+
+def refuse_autocast() -> None:
+    """Refuse to compute where torch would round on the way."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise RuntimeError(
+            "torch.autocast is on, in which the same arguments give another result; leave that block, and ask for "
+            "Settings(precision='bf16') if you want to train in half precision"
+        )

@@ -7,7 +7,8 @@ the folder stay. A file of a newer version than this program knows is refused; o
 """
 
 import json
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +40,35 @@ def _is_leftover(name: str) -> bool:
     return name in (locks.NAME, NEXT) or files.LEFTOVER.fullmatch(name) is not None
 
 
-def write(path: Path, record: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
-    """Write an estimator into a new folder, or in place of an estimator that is there; files of others stay."""
-    folder = path.resolve()  # where a link leads
+@contextmanager
+def alone_in(path: Path, wait: bool = False, say: Callable[[str], object] = print) -> Iterator[Path]:
+    """Hold the folder of an estimator, which is where a link leads; see `locks.folder_lock` for the arguments.
+
+    A new folder is removed if nothing was written into it.
+    """
+    folder = path.resolve()
     if not may_hold(folder):
         raise FileExistsError(f"{path} is there and holds no estimator; choose another name")
     is_new = not folder.exists()
     try:
-        with locks.folder_lock(folder):
-            _write(folder, record, tensors)
+        with locks.folder_lock(folder, wait, say):
+            yield folder
     except BaseException:
         if is_new:
             with suppress(OSError):
                 folder.rmdir()  # if nothing is in it
         raise
+
+
+def write(path: Path, record: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
+    """Write an estimator into a new folder, or in place of an estimator that is there; files of others stay."""
+    with alone_in(path) as folder:
+        replace(folder, record, tensors)
     return path
 
 
-def _write(folder: Path, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write both files, on disk when this returns; the record decides which tensors count."""
+def replace(folder: Path, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write both files into a held folder, on disk when this returns; the record decides which tensors count."""
     _settle(folder)
     data = serialize(tensors)
     made = {**record, "sha256": {TENSORS: files.digest(data)}}
