@@ -38,6 +38,12 @@ export class MLP {
     this.out = (this.rest.at(-1) ?? this.first[0]).out;
   }
 
+  /** Compute in double precision throughout. */
+  exact() {
+    for (const layer of [...this.first, ...this.rest]) layer.exact = true;
+    return this;
+  }
+
   /**
    * Apply to `rows` rows. Each input is { data, rows, index }: its own rows, and which of them each row takes
    * (an Int32Array; none takes them one by one). What many rows share is projected once.

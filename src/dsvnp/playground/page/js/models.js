@@ -75,7 +75,7 @@ class AttnNP extends NP {
     this.trunk = tensors["among_context.norm.weight"]
       ? new Trunk(tensors, "among_context", arch.num_heads)
       : null;
-    this.keys = new MLP(tensors, "attention.embed");
+    this.keys = new MLP(tensors, "attention.embed").exact(); // a softmax of large scores shows any rounding
     const several = tensors["attention.mix.weight"];
     this.project = several ? linearOf(tensors, "attention.project_values.weight", "") : null;
     this.mix = several ? linearOf(tensors, "attention.mix.weight", "") : null;

@@ -1,7 +1,7 @@
 // Tensors: the few operations that the networks are made of, on plain Float64Array in row-major order.
 //
-// A matrix of `rows` rows is passed as its array and that number. Large products go to a kernel in single precision;
-// all else is computed in double precision, which is as fast in JavaScript.
+// A matrix of `rows` rows is passed as its array and that number. Large products go to a kernel in single precision,
+// unless the layer is `exact`; all else is computed in double precision, which is as fast in JavaScript.
 
 import { makeKernel } from "./kernel.js";
 
@@ -17,7 +17,7 @@ export function useKernel(from) {
 /** y = x Wᵀ + b for each row of x [rows, in]; W is [out, in]. Two rows and four outputs at a time. */
 export function linear(x, rows, layer, out = new Float64Array(rows * layer.out)) {
   const { weight, bias, in: dim, out: size } = layer;
-  if (kernel && rows * dim * size >= large) return kernel(x, rows, layer, out);
+  if (kernel && !layer.exact && rows * dim * size >= large) return kernel(x, rows, layer, out);
   let row = 0;
   for (; row + 1 < rows; row += 2) pairOfRows(x, row * dim, weight, bias, dim, size, out, row * size);
   if (row < rows) oneRow(x, row * dim, weight, bias, dim, size, out, row * size);
