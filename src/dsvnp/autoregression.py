@@ -110,24 +110,16 @@ def given_chains(conditional: Conditional, task: Task, chains: Tensor, chunk: in
 
 
 def chain_log_prob(
-    conditional: Conditional,
+    conditional: Conditional,  # a model's predictive distribution
+    # tasks with y_target. Empty slots, targets that belong to the context and targets without any known output add
+    # nothing and are not visited
     task: Task,
-    orders: Tensor,
-    block: int = 1,
-    num_draws: int = 1,
-    chunk: int = 2**16,
+    orders: Tensor,  # orders of the targets, [N, B, T]
+    block: int = 1,  # number of targets that are scored at once
+    num_draws: int = 1,  # how many draws the predictive distribution has
+    chunk: int = 2**16,  # number of points, over all rows, that are encoded at once
 ) -> Tensor:
-    """Log-density of the targets of each task together by the chain rule, in each order, [N, B].
-
-    Args:
-        conditional: a model's predictive distribution.
-        task: tasks with y_target. Empty slots, targets that belong to the context and targets without any known
-            output add nothing and are not visited.
-        orders: orders of the targets, [N, B, T].
-        block: number of targets that are scored at once.
-        num_draws: how many draws the predictive distribution has.
-        chunk: number of points, over all rows, that are encoded at once.
-    """
+    """Log-density of the targets of each task together by the chain rule, in each order, [N, B]."""
     parts = []
     for rows, some in _rows(_scored(task), len(orders), chunk, num_draws * block):
         some = _reorder(some, _filled_first(orders.flatten(0, 1)[rows], some.mask_target))

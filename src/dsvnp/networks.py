@@ -43,23 +43,17 @@ class ConcatLinear(nn.Module):
 
 
 class MLP(nn.Module):
-    """[inputs] → hidden → … → dim_out with ReLU between layers.
-
-    Args:
-        dims_in: size of each input; `forward` takes as many tensors, broadcast against each other.
-        hidden: sizes of the hidden layers; none makes it a single linear layer.
-        dim_out: size of the output.
-        relu_out: end with a ReLU as well, as embeddings and encoders do; heads and decoders do not.
-        dropout: rate after each ReLU.
-    """
+    """[inputs] → hidden → … → dim_out with ReLU between layers."""
 
     def __init__(
         self,
+        # size of each input; `forward` takes as many tensors, broadcast against each other
         dims_in: Sequence[int],
-        hidden: Sequence[int],
-        dim_out: int,
+        hidden: Sequence[int],  # sizes of the hidden layers; none makes it a single linear layer
+        dim_out: int,  # size of the output
+        # end with a ReLU as well, as embeddings and encoders do; heads and decoders do not
         relu_out: bool = False,
-        dropout: float = 0.0,
+        dropout: float = 0.0,  # rate after each ReLU
     ) -> None:
         super().__init__()
         sizes = [*hidden, dim_out]

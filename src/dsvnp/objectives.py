@@ -80,23 +80,18 @@ class Weights(NamedTuple):
 
 
 def weighted_loss(
-    bound: Bound,
-    weights: Weights,
+    bound: Bound,  # terms of a batch
+    weights: Weights,  # β_local and β_global
+    # divisor of the per-point terms, the batch's own count by default; the count of the joint batch where this one is
+    # a part of it
     num_points: Tensor | None = None,
+    # divisor of an undivided KL_G; by default the number of tasks in the batch
     num_tasks: Tensor | float | None = None,
+    # divide KL_G by the number of points, as a bound on all points of a task implies. False counts it once per point
+    # instead (the bound as printed, for a single y_*)
     divide_global: bool = True,
 ) -> Tensor:
-    """The negative weighted bound per point (Eq. 19), which training minimises.
-
-    Args:
-        bound: terms of a batch.
-        weights: β_local and β_global.
-        num_points: divisor of the per-point terms, the batch's own count by default; the count of the joint
-            batch where this one is a part of it.
-        num_tasks: divisor of an undivided KL_G; by default the number of tasks in the batch.
-        divide_global: divide KL_G by the number of points, as a bound on all points of a task implies. False
-            counts it once per point instead (the bound as printed, for a single y_*).
-    """
+    """The negative weighted bound per point (Eq. 19), which training minimises."""
     points = bound.num_points.sum().clamp(min=1) if num_points is None else num_points
     tasks = bound.num_points.shape[0] if num_tasks is None else num_tasks
     local = (bound.log_likelihood - weights.beta_local * bound.kl_local).sum() / points

@@ -135,25 +135,15 @@ def without_missing(
 
 
 def check_learnable(
-    rows: Columns,
-    chosen: Sequence[str],
-    targets: Sequence[str],
-    kind: type[BaseNP],
-    strict: bool,
-    path: Path,
-    problems: Problems,
+    rows: Columns,  # the table
+    chosen: Sequence[str],  # columns to predict from
+    targets: Sequence[str],  # columns to predict
+    kind: type[BaseNP],  # of the estimator
+    strict: bool,  # refuse missing inputs
+    path: Path,  # its file
+    problems: Problems,  # columns whose cells could not be read
 ) -> None:
-    """Refuse a table that cannot be learned from, and list all that is wrong with its columns.
-
-    Args:
-        rows: the table.
-        chosen: columns to predict from.
-        targets: columns to predict.
-        kind: of the estimator.
-        strict: refuse missing inputs.
-        path: its file.
-        problems: columns whose cells could not be read.
-    """
+    """Refuse a table that cannot be learned from, and list all that is wrong with its columns."""
     inputs = rows.select([name for name in chosen if name not in problems])
     sound = [name for name in targets if name not in problems]
     all_at_once(

@@ -104,24 +104,17 @@ class GaussianMixture(LearnedSigma):
     A narrow σ far from an outlier has a loss of any size, and its gradient drowns all others. With `background` one
     more component, of which nothing is learned, always has that weight: N(0, 4²) in units of standardised outputs. It
     bounds what an outlier costs, and all other points pay ln(1 − background).
-
-    Args:
-        dim_y: number of outputs.
-        num_components: M.
-        floor: smallest σ, in the units of y.
-        form: "softplus" or "exp", see `LearnedSigma`.
-        background: weight of the wide component; 0 for none.
     """
 
     offsets: Tensor
 
     def __init__(
         self,
-        dim_y: int,
-        num_components: int = 20,
-        floor: float = 0.1,
-        form: str = "softplus",
-        background: float = 0.0,
+        dim_y: int,  # number of outputs
+        num_components: int = 20,  # M
+        floor: float = 0.1,  # smallest σ, in the units of y
+        form: str = "softplus",  # "softplus" or "exp", see `LearnedSigma`
+        background: float = 0.0,  # weight of the wide component; 0 for none
     ) -> None:
         super().__init__(dim_y, floor, form)
         if num_components < 1:

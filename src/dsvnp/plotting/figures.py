@@ -72,19 +72,14 @@ def draw_panel(axes: Axes, panel: FunctionPanel, colour: str) -> None:
 
 
 def functions_figure(
+    # for each row its title and its panels by model
     rows: Sequence[tuple[str, Mapping[Look, FunctionPanel]]],
-    path: Path,
-    limits: tuple[float, float] = (-2.2, 2.2),
+    path: Path,  # where to save; the ending decides the format
+    limits: tuple[float, float] = (-2.2, 2.2),  # range of y
+    # interval that the models were trained on, marked where it ends inside a panel
     trained: tuple[float, float] | None = None,
 ) -> Path:
-    """Draw a grid of panels, one row per function and one column per model, and save it.
-
-    Args:
-        rows: for each row its title and its panels by model.
-        path: where to save; the ending decides the format.
-        limits: range of y.
-        trained: interval that the models were trained on, marked where it ends inside a panel.
-    """
+    """Draw a grid of panels, one row per function and one column per model, and save it."""
     models = list(rows[0][1])
     with house_style():
         figure = Figure(figsize=(2.7 * len(models), 2.1 * len(rows)), layout="constrained")

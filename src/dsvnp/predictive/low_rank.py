@@ -55,23 +55,16 @@ class LowRankPredictive(GaussianPredictive):
 
     `scale` is the standard deviation of each output by itself, √(σ² + Σ_r W²), from which all that concerns one
     output alone follows: mean, variance, CDF, quantiles, entropy, CRPS.
-
-    Args:
-        loc: component means, [K, S, B, T, D].
-        noise: σ of each output, [K, S, B, T, D].
-        factor: W, [K, S, B, T, D, R].
-        log_weights: ln of the components' weights; see `GaussianPredictive`.
-        components_per_draw: see `GaussianPredictive`.
     """
 
     def __init__(
         self,
-        loc: Tensor,
-        noise: Tensor,
-        factor: Tensor,
-        log_weights: Tensor | None = None,
+        loc: Tensor,  # component means, [K, S, B, T, D]
+        noise: Tensor,  # σ of each output, [K, S, B, T, D]
+        factor: Tensor,  # W, [K, S, B, T, D, R]
+        log_weights: Tensor | None = None,  # ln of the components' weights; see `GaussianPredictive`
         *,
-        components_per_draw: int = 1,
+        components_per_draw: int = 1,  # see `GaussianPredictive`
     ) -> None:
         scale = (noise.square() + factor.square().sum(-1)).sqrt()
         super().__init__(loc, scale, log_weights, components_per_draw=components_per_draw)

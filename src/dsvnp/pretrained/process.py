@@ -35,19 +35,12 @@ NOISE, PERIOD = 4, 8
 
 @dataclass(frozen=True)
 class SeriesProcess:
-    """A process with known hyper-parameters.
+    """A process with known hyper-parameters."""
 
-    Attributes:
-        logs: logarithms of a, ℓ, c, r, σ and, with a season, b, w, s, p.
-        span: what distances are divided by.
-        mean: of y.
-        std: of y.
-    """
-
-    logs: Floats
-    span: float
-    mean: float
-    std: float
+    logs: Floats  # logarithms of a, ℓ, c, r, σ and, with a season, b, w, s, p
+    span: float  # what distances are divided by
+    mean: float  # of y
+    std: float  # of y
 
     @classmethod
     def fit(cls, x: Floats, y: Floats, period: float | None, exact: bool = False) -> SeriesProcess:

@@ -98,24 +98,16 @@ class RowSource(TaskSource):
 
     An epoch visits the rows in a random order; the first rows of a batch are its context; a uniform
     number decides how many. The last rows of an order, too few for a batch, are left out of that epoch.
-
-    Args:
-        x: inputs, [rows, dim_x].
-        y: outputs [rows, dim_y], or integer labels [rows, 1].
-        num_points: rows of a task.
-        batch_size: tasks of a batch.
-        min_context: smallest context.
-        max_context: largest context; all rows of a task by default.
     """
 
     def __init__(
         self,
-        x: Tensor,
-        y: Tensor,
-        num_points: int = 100,
-        batch_size: int = 1,
-        min_context: int = 1,
-        max_context: int | None = None,
+        x: Tensor,  # inputs, [rows, dim_x]
+        y: Tensor,  # outputs [rows, dim_y], or integer labels [rows, 1]
+        num_points: int = 100,  # rows of a task
+        batch_size: int = 1,  # tasks of a batch
+        min_context: int = 1,  # smallest context
+        max_context: int | None = None,  # largest context; all rows of a task by default
     ) -> None:
         if len(x) != len(y):
             raise ValueError(f"y has {len(y)} rows but x has {len(x)}; pass one output row per input row")

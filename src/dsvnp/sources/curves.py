@@ -38,27 +38,18 @@ def rbf(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Curves(TaskSource):
-    """Curves at random inputs; each function of a pool is used once, then the pool is redrawn.
-
-    Args:
-        batch_size: tasks of a batch.
-        num_points: points of a task.
-        min_context: smallest context.
-        max_context: largest context.
-        interval: where inputs lie.
-        refresh_every: steps that one pool serves, which has batch_size × refresh_every functions.
-        dtype: floating-point type of the tasks.
-    """
+    """Curves at random inputs; each function of a pool is used once, then the pool is redrawn."""
 
     def __init__(
         self,
-        batch_size: int = 16,
-        num_points: int = 100,
-        min_context: int = 3,
-        max_context: int = 50,
-        interval: tuple[float, float] = (-2.0, 2.0),
+        batch_size: int = 16,  # tasks of a batch
+        num_points: int = 100,  # points of a task
+        min_context: int = 3,  # smallest context
+        max_context: int = 50,  # largest context
+        interval: tuple[float, float] = (-2.0, 2.0),  # where inputs lie
+        # steps that one pool serves, which has batch_size × refresh_every functions
         refresh_every: int = 512,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype = torch.float32,  # floating-point type of the tasks
     ) -> None:
         self.shape = (batch_size, num_points)
         self.context = (min_context, max_context)

@@ -174,25 +174,17 @@ def split_task(x: Tensor, y: Tensor, context: Tensor, targets: Tensor) -> Task:
 
 
 class GPTasks(TaskSource):
-    """Functions of a Gaussian process, each used once; all tasks of a batch have the same two sizes.
-
-    Args:
-        prior: where functions come from.
-        batch_size: tasks of a batch.
-        num_points: slots of a task, of which N_C + N_T are filled, see `split_sizes`.
-        interval: where inputs lie.
-        refresh_every: steps that one pool serves, which has batch_size × refresh_every functions.
-        dtype: floating-point type of the tasks.
-    """
+    """Functions of a Gaussian process, each used once; all tasks of a batch have the same two sizes."""
 
     def __init__(
         self,
-        prior: GPPrior | None = None,
-        batch_size: int = 16,
-        num_points: int = 50,
-        interval: Range = (-2.0, 2.0),
+        prior: GPPrior | None = None,  # where functions come from
+        batch_size: int = 16,  # tasks of a batch
+        num_points: int = 50,  # slots of a task, of which N_C + N_T are filled, see `split_sizes`
+        interval: Range = (-2.0, 2.0),  # where inputs lie
+        # steps that one pool serves, which has batch_size × refresh_every functions
         refresh_every: int = 512,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype = torch.float32,  # floating-point type of the tasks
     ) -> None:
         self.prior = prior or GPPrior()
         self.shape = (batch_size, num_points)

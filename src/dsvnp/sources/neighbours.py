@@ -30,27 +30,18 @@ class Neighbourhood(NamedTuple):
 
 
 class NeighbourTasks(TaskSource):
-    """Batches of rows of a table, each with its nearest rows in a random one of some metrics as context.
-
-    Args:
-        x: inputs, [rows, dim_x].
-        y: outputs, [rows, dim_y].
-        metrics: weight of each input, [metrics, dim_x].
-        num_context: nearest rows that are a target's context.
-        batch_size: targets of a batch.
-        slots: context slots, at least `num_context`; all replicas of a fleet need the same number.
-        recentre: whether outputs are measured from the centre.
-    """
+    """Batches of rows of a table, each with its nearest rows in a random one of some metrics as context."""
 
     def __init__(
         self,
-        x: Tensor,
-        y: Tensor,
-        metrics: Tensor,
-        num_context: int,
-        batch_size: int,
+        x: Tensor,  # inputs, [rows, dim_x]
+        y: Tensor,  # outputs, [rows, dim_y]
+        metrics: Tensor,  # weight of each input, [metrics, dim_x]
+        num_context: int,  # nearest rows that are a target's context
+        batch_size: int,  # targets of a batch
+        # context slots, at least `num_context`; all replicas of a fleet need the same number
         slots: int | None = None,
-        recentre: bool = True,
+        recentre: bool = True,  # whether outputs are measured from the centre
     ) -> None:
         slots = num_context if slots is None else slots
         if not 1 <= num_context <= slots < len(x) or batch_size > len(x):
@@ -91,23 +82,15 @@ class NeighbourTasks(TaskSource):
 
 
 def neighbourhood(
-    rows: tuple[Tensor, Tensor],
-    targets: tuple[Tensor, Tensor | None],
-    metric: Tensor,
-    num_context: int,
+    rows: tuple[Tensor, Tensor],  # x and y of the table
+    targets: tuple[Tensor, Tensor | None],  # x and y to predict; y may be None
+    metric: Tensor,  # weight of each input
+    num_context: int,  # nearest rows that are a context
+    # False where the targets are the rows themselves, in order: each is left out of its own context
     itself: bool,
-    recentre: bool = True,
+    recentre: bool = True,  # whether outputs are measured from the centre, which is 0 where they are not
 ) -> Neighbourhood:
-    """Find the contexts of targets among the rows of a table.
-
-    Args:
-        rows: x and y of the table.
-        targets: x and y to predict; y may be None.
-        metric: weight of each input.
-        num_context: nearest rows that are a context.
-        itself: False where the targets are the rows themselves, in order: each is left out of its own context.
-        recentre: whether outputs are measured from the centre, which is 0 where they are not.
-    """
+    """Find the contexts of targets among the rows of a table."""
     x_target, y_target = targets
     index = nearest_rows(x_target, rows[0], metric, num_context, itself)
     known = x_target.new_zeros(len(x_target), rows[1].shape[1]) if y_target is None else y_target

@@ -49,25 +49,21 @@ class ManyTables(TaskSource):
 
     The first rows of a table in that order are its context; a uniform number decides how many. A table of more than
     `num_points` rows gives a random part of them.
-
-    Args:
-        tables: pairs of inputs [rows, dim_x] and outputs [rows, dim_y]; the numbers of rows may differ.
-        num_points: rows of a task, at most.
-        batch_size: tables of a batch, at most.
-        min_context: smallest context; with 0 a model also learns to predict a table without any context.
-        num_slots: rows that tables are padded to, the longest's by default; the sources of a fleet need the same.
-        skew: sizes of contexts are spread as u^skew, u uniform: the larger, the more small contexts.
     """
 
     refresh_every: int
 
     def __init__(
         self,
+        # pairs of inputs [rows, dim_x] and outputs [rows, dim_y]; the numbers of rows may differ
         tables: Sequence[Pair],
-        num_points: int = 128,
-        batch_size: int = 16,
+        num_points: int = 128,  # rows of a task, at most
+        batch_size: int = 16,  # tables of a batch, at most
+        # smallest context; with 0 a model also learns to predict a table without any context
         min_context: int = 0,
+        # rows that tables are padded to, the longest's by default; the sources of a fleet need the same
         num_slots: int | None = None,
+        # sizes of contexts are spread as u^skew, u uniform: the larger, the more small contexts
         skew: float = 1.0,
     ) -> None:
         if not tables:

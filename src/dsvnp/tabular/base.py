@@ -35,29 +35,19 @@ from dsvnp.tabular.trained.ensemble import Answering, Draws
 
 
 class Uncertainty(NamedTuple):
-    """The two parts of a prediction's uncertainty.
+    """The two parts of a prediction's uncertainty."""
 
-    Attributes:
-        aleatoric: what is left when the function (z_G, and which replica is right) is known: noise, z_* included.
-        epistemic: what is due to not knowing it: more data would lower it.
-    """
-
+    # what is left when the function (z_G, and which replica is right) is known: noise, z_* included
     aleatoric: Any
-    epistemic: Any
+    epistemic: Any  # what is due to not knowing it: more data would lower it
 
 
 class Evaluation(NamedTuple):
-    """How good predictions of known rows are.
+    """How good predictions of known rows are."""
 
-    Attributes:
-        summary: name of a predictor → metric → value.
-        calibration: what a calibration plot is made of, see `summary.calibration_of`.
-        classes: a table of text with one row per class; None for numbers.
-    """
-
-    summary: Summary
-    calibration: Tensor
-    classes: list[list[str]] | None
+    summary: Summary  # name of a predictor → metric → value
+    calibration: Tensor  # what a calibration plot is made of, see `summary.calibration_of`
+    classes: list[list[str]] | None  # a table of text with one row per class; None for numbers
 
 
 class BaseNP(Pictures, Learner, ABC):

@@ -14,23 +14,15 @@ from dsvnp.naming import lookup
 
 @dataclass(frozen=True)
 class Adam:
-    """Settings of the optimiser.
+    """Settings of the optimiser."""
 
-    Attributes:
-        kind: "adam" (weight decay, if any, goes into the gradient) or "adamw" (it shrinks the weights).
-        beta1: decay of the first moment.
-        beta2: decay of the second moment.
-        eps: added to the root of the second moment.
-        weight_decay: strength of the decay.
-        clip_norm: largest norm of a replica's gradient; None does not clip.
-    """
-
+    # "adam" (weight decay, if any, goes into the gradient) or "adamw" (it shrinks the weights)
     kind: str = "adam"
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    clip_norm: float | None = None
+    beta1: float = 0.9  # decay of the first moment
+    beta2: float = 0.999  # decay of the second moment
+    eps: float = 1e-8  # added to the root of the second moment
+    weight_decay: float = 0.0  # strength of the decay
+    clip_norm: float | None = None  # largest norm of a replica's gradient; None does not clip
 
     def __post_init__(self) -> None:
         lookup(self.kind, {"adam": 0, "adamw": 0}, "optimiser")

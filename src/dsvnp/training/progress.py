@@ -18,23 +18,15 @@ from dsvnp.training.hooks import HOOKS
 
 
 class Reporter:
-    """Reports the progress of a training.
-
-    Args:
-        title: what is trained.
-        num_steps: steps in all.
-        log: file that gets a line of JSON per report; None for none.
-        console: where to write; the standard error by default.
-        quiet: write nothing to the console but warnings.
-    """
+    """Reports the progress of a training."""
 
     def __init__(
         self,
-        title: str,
-        num_steps: int,
-        log: Path | None = None,
-        console: Console | None = None,
-        quiet: bool = False,
+        title: str,  # what is trained
+        num_steps: int,  # steps in all
+        log: Path | None = None,  # file that gets a line of JSON per report; None for none
+        console: Console | None = None,  # where to write; the standard error by default
+        quiet: bool = False,  # write nothing to the console but warnings
     ) -> None:
         self.title, self.num_steps, self.quiet = title, num_steps, quiet
         self.console = console or Console(stderr=True)

@@ -60,19 +60,12 @@ class Fit(NamedTuple):
 
 
 def fit_ensemble(
-    problem: Problem,
-    recipes: Sequence[FitRecipe],
-    max_context: int | None = None,
-    reporter: Reporter | None = None,
+    problem: Problem,  # what is to be learned
+    recipes: Sequence[FitRecipe],  # how; held-out rows choose from several
+    max_context: int | None = None,  # size of a prediction's context; None lets the held-out rows choose
+    reporter: Reporter | None = None,  # where progress goes
 ) -> Fit:
-    """Train a replica on each part as one fleet, then set what the held-out rows decide and measure it.
-
-    Args:
-        problem: what is to be learned.
-        recipes: how; held-out rows choose from several.
-        max_context: size of a prediction's context; None lets the held-out rows choose.
-        reporter: where progress goes.
-    """
+    """Train a replica on each part as one fleet, then set what the held-out rows decide and measure it."""
     training, recipe = _best_trial(problem, recipes) if len(recipes) > 1 else (None, recipes[0])
     if training is None or not training.interrupted:
         training = Training(problem, recipe)
