@@ -249,10 +249,7 @@ class Objective:
     def weights(self, base: Weights, step: Tensor, log_multipliers: Tensor) -> Weights:
         """Weights at a step: annealed β, or the multiplier where the term is constrained.
 
-        Args:
-            base: β_local and β_global of this replica.
-            step: number of steps taken, a tensor, whose changes a captured graph sees.
-            log_multipliers: logarithms of λ_L and λ_G, [2].
+        `base` has the β of this replica; a captured graph sees changes of `step`; logarithms of λ_L and λ_G are [2].
         """
         ramp = annealing(self.anneal, self.anneal_steps, step)
         multipliers = log_multipliers.exp()
@@ -266,12 +263,8 @@ class Objective:
     def ascend(self, log_multipliers: Tensor, kl_local: Tensor, kl_global: Tensor) -> Tensor:
         """Raise a multiplier while its KL is above ε and lower it while below (dual ascent in log space).
 
-        The step is relative to ε and bounded: a KL of thousands at the start cannot make the multiplier explode.
-
-        Args:
-            log_multipliers: logarithms of λ_L and λ_G, [2].
-            kl_local: local KL per point.
-            kl_global: global KL per task.
+        KL_L is per point, KL_G per task, the multipliers [2]. The step is relative to ε and bounded: a KL of thousands
+        at the start cannot make a multiplier explode.
         """
         excess = torch.stack(
             [

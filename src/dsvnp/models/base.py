@@ -227,11 +227,8 @@ class NeuralProcess(FunctionDraws):
     def prior_draws(self, task: Task, noise: Noise, *, propose_local: bool = False) -> Draws:
         """Draw z_G from p(z_G | C), as prediction does, and score the targets; the context is among them.
 
-        Args:
-            task: tasks with their context among the targets.
-            noise: random numbers of `noise_shapes`.
-            propose_local: draw each z_* from its posterior given that z_G, for an importance-weighted estimate. It is
-                drawn from its prior otherwise, and where `local_latent` gives none.
+        `propose_local` draws each z_* from its posterior given that z_G, for an importance-weighted estimate. It is
+        drawn from its prior otherwise, and where `local_latent` gives none.
         """
         y_target, _ = task.all_points()
         summary = self.read(self.summarise(task, noise), task.x_target)

@@ -61,9 +61,7 @@ def global_head(arch: Architecture) -> nn.Module:
 class GlobalLatent(nn.Module):
     """q(z_G | T) and p(z_G | C): encode each point once, aggregate over either set, one head (Eq. 8, 11).
 
-    Args:
-        arch: sizes, the aggregator, and whether the prior has networks of its own.
-        embed: the embeddings whose outputs it reads, or the sizes of other inputs.
+    It reads the outputs of `embed`, or other inputs of some sizes.
     """
 
     def __init__(self, arch: Architecture, embed: Embeddings | Sizes) -> None:

@@ -155,9 +155,7 @@ def turn(h: Tensor, places: Tensor, back: bool = False) -> Tensor:
 class Layer(nn.Module):
     """One pre-norm layer: multi-head attention to the slots, then a feed-forward network, each added to the tokens.
 
-    Args:
-        settings: sizes.
-        dim_x: number of inputs, whose differences an equivariant layer reads.
+    An equivariant layer reads differences of `dim_x` inputs.
     """
 
     is_region = True  # one of many alike, worth compiling by itself
@@ -219,12 +217,7 @@ class Layer(nn.Module):
 
 
 class Trunk(nn.Module):
-    """All layers and a last norm.
-
-    Args:
-        settings: sizes.
-        dim_x: number of inputs whose differences equivariant or rotary layers read; further ones are codes.
-    """
+    """All layers and a last norm; equivariant or rotary ones read differences of the first `dim_x` inputs."""
 
     def __init__(self, settings: Transformer, dim_x: int) -> None:
         super().__init__()

@@ -165,14 +165,10 @@ def add_legend(figure: Figure, columns: int = 4) -> None:
 def lines_figure(
     plots: Sequence[Plot], path: Path, diagonal: bool = False, columns: int | None = None, bands: bool = True
 ) -> Path:
-    """Draw one or more plots of lines next to each other and save them.
+    """Draw plots of lines next to each other, `columns` in a row (all by default), and save them.
 
-    Args:
-        plots: what to draw.
-        path: where to save; the ending decides the format.
-        diagonal: draw y = x, what perfect calibration would be.
-        columns: plots in a row, the rest below them; all by default.
-        bands: draw the range over seeds; where many lines lie close together, their bands hide each other.
+    `diagonal` draws y = x, what perfect calibration would be. `bands` draws the range over seeds; where many lines lie
+    close together, their bands hide each other. The ending of the path decides the format.
     """
     columns = columns or len(plots)
     rows = -(-len(plots) // columns)
@@ -193,9 +189,7 @@ def lines_figure(
 def dots_figure(panels: Sequence[tuple[str, str, Mapping[Look, Sequence[float]]]], path: Path) -> Path:
     """Draw one line of dots per model, one dot per seed, with their mean; plots lie next to each other.
 
-    Args:
-        panels: for each plot its title, the name of its axis, and the values by model.
-        path: where to save; the ending decides the format.
+    A panel is its title, the name of its axis, and the values by model.
     """
     rows = max(len(values) for _, _, values in panels)
     with house_style():

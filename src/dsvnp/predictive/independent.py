@@ -19,13 +19,7 @@ from dsvnp.predictive.gaussian import GaussianPredictive
 
 
 class IndependentPredictive(GaussianPredictive):
-    """Mixtures of outputs that are independent given k.
-
-    Args:
-        loc: component means, [K, S, B, T, D].
-        scale: component standard deviations, broadcastable to `loc`.
-        log_weights: ln of the weights, [K, S, B, T, D], normalised here over S.
-    """
+    """Mixtures of outputs that are independent given k: of each output weights of its own, [K, S, B, T, D]."""
 
     log_weights: Tensor
 

@@ -20,18 +20,12 @@ from dsvnp.predictive.gaussian import GaussianPredictive
 
 
 def low_rank_log_prob(y: Tensor, loc: Tensor, noise: Tensor, factor: Tensor) -> Tensor:
-    """ln N(y; loc, diag(noise²) + factor factorᵀ), [...]; a missing output (NaN) is integrated out exactly.
+    """ln N(y; loc, diag(noise²) + factor factorᵀ), [...], of y, loc and noise [..., D] and a factor [..., D, R].
 
-    The minimum over η is a least-squares problem with the matrix [A; I], solved by modified Gram–Schmidt: the
-    squares stay sums of squares, while eᵀe − eᵀA(I + AᵀA)⁻¹Aᵀe loses all digits of single precision for a small σ.
-    The loop over R columns has a fixed length and no factorisation call, which `vmap`, compilation and CUDA graphs
-    all take.
-
-    Args:
-        y: outputs, [..., D].
-        loc: means, [..., D].
-        noise: σ, [..., D].
-        factor: W, [..., D, R].
+    A missing output (NaN) is integrated out exactly. The minimum over η is a least-squares problem with the matrix [A;
+    I], solved by modified Gram–Schmidt: the squares stay sums of squares, while eᵀe − eᵀA(I + AᵀA)⁻¹Aᵀe loses all
+    digits of single precision for a small σ. The loop over R columns has a fixed length and no factorisation call,
+    which `vmap`, compilation and CUDA graphs all take.
     """
     there = ~torch.isnan(y)
     error = torch.where(there, (torch.where(there, y, 0.0) - loc) / noise, 0.0)

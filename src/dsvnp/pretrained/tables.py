@@ -39,17 +39,10 @@ class TableUse:
 def predict_numbers(
     model: NeuralProcess, x: Tensor, y: Tensor, x_target: Tensor, use: TableUse | None = None
 ) -> GaussianPredictive:
-    """Predict one output at rows [T, D] from known rows x [N, D], y [N]; NaN in x is a missing value.
+    """Predict one output at rows [T, D] from known rows x [N, D], y [N], by a network for numbers (`for_numbers`).
 
-    Args:
-        model: a network for numbers (`for_numbers`).
-        x: known inputs, in any units, float64.
-        y: their outputs.
-        x_target: inputs to predict at.
-        use: orders, sizes and seed.
-
-    Returns:
-        A mixture over orders, [M, S, 1, T, 1], in the user's units and in float64.
+    Inputs are in any units, in float64, NaN where missing. Returns a mixture over orders, [M, S, 1, T, 1], in the
+    user's units and in float64.
     """
     use = use or TableUse()
 
@@ -69,17 +62,10 @@ def predict_numbers(
 def predict_classes(
     model: NeuralProcess, x: Tensor, labels: Tensor, x_target: Tensor, use: TableUse | None = None
 ) -> CategoricalPredictive:
-    """Predict classes at rows [T, D] from known rows x [N, D] with integer labels [N].
+    """Predict classes at rows [T, D] from known rows x [N, D] with integer labels [N], 0 … number of classes − 1.
 
-    Args:
-        model: a network for as many classes as there are (`for_classes`).
-        x: known inputs, in any units, float64; NaN is a missing value.
-        labels: 0 … number of classes − 1.
-        x_target: inputs to predict at.
-        use: orders, sizes and seed.
-
-    Returns:
-        A mixture over orders, [M, 1, 1, T, classes], in float64.
+    The network is one for as many classes (`for_classes`). Returns a mixture over orders, [M, 1, 1, T, classes], in
+    float64.
     """
     use = use or TableUse()
 

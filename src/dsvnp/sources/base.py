@@ -74,10 +74,7 @@ class TaskSource(ABC):
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
         """Make the batch of a step from static tensors and pool; pure, and without branches on values.
 
-        Args:
-            tensors: static tensors and the pool, by name.
-            uniforms: uniform numbers, by name.
-            step: number of steps taken before, an integer tensor.
+        `step` counts the steps taken before, an integer tensor.
         """
 
 
@@ -152,15 +149,10 @@ def take_batch(pool: Tensor, step: Tensor, size: int) -> Tensor:
 
 
 def first_points(uniform: Tensor, smallest: int, largest: int, x: Tensor) -> Tensor:
-    """Flag the first n points of each task as its context, n uniform in smallest … largest, [B, T].
+    """Flag the first n points of tasks x [B, T, dim_x] as their context, n uniform in smallest … largest, [B, T].
 
-    The points of a pool are in random order already: the first n are a random subset.
-
-    Args:
-        uniform: one number in [0, 1) per task, [B].
-        smallest: smallest n.
-        largest: largest n.
-        x: the tasks' inputs, [B, T, dim_x].
+    `uniform` holds one number in [0, 1) per task. The points of a pool are in random order already: the first n are a
+    random subset.
     """
     sizes = smallest + (uniform * (largest - smallest + 1)).long()
     return torch.arange(x.shape[1], device=x.device) < sizes[:, None]

@@ -97,13 +97,7 @@ class GPPrior:
         return Hyperparameters(*(a + (b - a) * u for u, (a, b) in zip(uniform, ranges, strict=True)))
 
     def covariance(self, a: Tensor, b: Tensor, hyper: Hyperparameters) -> Tensor:
-        """k(a, b) of functions without their noise, [..., A, B].
-
-        Args:
-            a: inputs, [..., A].
-            b: inputs, [..., B].
-            hyper: fields of shape [...].
-        """
+        """k(a, b) without noise at inputs [..., A] and [..., B], [..., A, B]; hyper-parameters are [...]."""
         fields = Hyperparameters(*(field[..., None, None] for field in hyper))
         return KERNELS[self.kernel](a.unsqueeze(-1) - b.unsqueeze(-2), fields)
 
@@ -150,10 +144,7 @@ def student_t(like: Tensor, degrees_of_freedom: float, generator: torch.Generato
 def split_sizes(u_context: Tensor, u_targets: Tensor, num_points: int) -> tuple[Tensor, Tensor]:
     """The field's sizes: N_C uniform in 3 … num_points − 4, then N_T uniform in 3 … num_points − 1 − N_C.
 
-    Args:
-        u_context: numbers in [0, 1), any shape.
-        u_targets: the same.
-        num_points: slots of a task; at least one stays empty.
+    They come from numbers in [0, 1) of any shape; at least one of `num_points` slots stays empty.
     """
     context = 3 + (u_context * (num_points - 6)).long()
     targets = 3 + (u_targets * (num_points - 3 - context)).long()
@@ -161,13 +152,9 @@ def split_sizes(u_context: Tensor, u_targets: Tensor, num_points: int) -> tuple[
 
 
 def split_task(x: Tensor, y: Tensor, context: Tensor, targets: Tensor) -> Task:
-    """A task whose first `context` points are seen and whose next `targets` points are asked for.
+    """A task of points [B, T, ·] whose first `context` ones are seen and whose next `targets` ones are asked for.
 
-    Args:
-        x: inputs, [B, T, 1].
-        y: outputs, [B, T, D].
-        context: one number for each task, [B], or one for all, [1].
-        targets: the same.
+    Either is a number for each task, [B], or one for all, [1].
     """
     slots = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
     return Task.from_points(x, y, slots < context[:, None], slots < (context + targets)[:, None])

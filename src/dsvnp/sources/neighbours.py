@@ -105,18 +105,10 @@ def neighbourhood(
 def centred(
     x: Tensor, y: Tensor, in_context: Tensor, metric: Tensor, recentre: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Measure points from the target they belong to.
+    """Measure points [B, T, ·] from the last of them, the target, by a metric [dim_x], or one per task, [B, 1, dim_x].
 
-    Args:
-        x: inputs of the context and, last, of the target, [B, T, dim_x].
-        y: outputs, [B, T, dim_y].
-        in_context: which points are the context, [B, T].
-        metric: weight of each input, [dim_x], or of each task's, [B, 1, dim_x].
-        recentre: False puts the centre at 0.
-
-    Returns:
-        Inputs with the distance from the target and, if there is one, the centre, [B, T, dim_x + 1 (+ dim_y)]; outputs
-        less the centre; the centre [B, 1, dim_y].
+    Returns inputs with the distance from the target and, with `recentre`, the centre, [B, T, dim_x + 1 (+ dim_y)];
+    outputs less the centre; and the centre [B, 1, dim_y], which is 0 without `recentre`.
     """
     distance = ((x - x[:, -1:]) * metric).square().sum(-1).sqrt()  # [B, T]
     shown = [x, (distance / metric.square().sum(-1).sqrt()).unsqueeze(-1)]
@@ -139,15 +131,9 @@ def smooth_weights(distance: Tensor, counted: Tensor) -> Tensor:
 def nearest_rows(
     queries: Tensor, rows: Tensor, metric: Tensor, count: int, itself: bool, chunk: int = 1024
 ) -> Tensor:
-    """Indices of the rows nearest to each query, nearest first, [queries, count].
+    """Indices of the rows nearest to each query by weighted inputs, nearest first, [queries, count].
 
-    Args:
-        queries: inputs, [queries, dim_x].
-        rows: inputs of the table, [rows, dim_x].
-        metric: weight of each input, [dim_x].
-        count: how many.
-        itself: False where query i is row i, which is then left out.
-        chunk: queries handled at once.
+    `itself` is False where query i is row i, which is then left out. `chunk` queries are handled at once.
     """
     scaled = rows * metric
     found = []

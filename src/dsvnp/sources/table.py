@@ -24,11 +24,8 @@ def known_rows(y: Tensor) -> Tensor:
 class TableTasks(RowSource):
     """Tasks that are random batches of rows of one table (Alg. 1), with sizes that suit any number of rows.
 
-    Args:
-        x: inputs, [rows, dim_x].
-        y: outputs [rows, dim_y], NaN where missing, or integer labels [rows, 1].
-        num_points: rows of a task, at most; a smaller table gives smaller tasks.
-        batch_size: tasks of a batch, at most.
+    y is [rows, dim_y], NaN where missing, or integer labels [rows, 1]. A table too small for `num_points` or
+    `batch_size` gives smaller tasks, and fewer at once.
     """
 
     def __init__(self, x: Tensor, y: Tensor, num_points: int = 64, batch_size: int = 4) -> None:

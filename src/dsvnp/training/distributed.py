@@ -58,11 +58,7 @@ class Cluster:
     @classmethod
     @contextmanager
     def joined(cls) -> Iterator[None]:
-        """Join the processes of `torchrun`, if there are any, and leave them at the end.
-
-        Raises:
-            Deserted: another of them ended before its time.
-        """
+        """Join the processes of `torchrun`, if any, and leave them at the end; `Deserted` if another ended early."""
         cls.from_environment()
         try:
             yield
@@ -135,11 +131,9 @@ class Cluster:
         return {k: v / shared if v.is_floating_point() else v for k, v in tensors.items()}
 
     def gather(self, tensors: Mapping[str, Tensor], counts: Sequence[int]) -> dict[str, Tensor]:
-        """Collect tensors with a replica axis from all ranks, in order, on the rank that writes.
+        """Collect tensors [R of this rank, ...] from all ranks on the rank that writes; `counts` are their R.
 
-        Args:
-            tensors: this rank's, each [R of this rank, ...]; a 0-d tensor is the same everywhere.
-            counts: replicas of each rank.
+        A 0-d tensor is the same everywhere.
         """
         if not self.splits_replicas:
             return dict(tensors)

@@ -40,16 +40,10 @@ class Adam:
     def update(
         self, params: Tensor, grads: Tensor, norm: Tensor, m: Tensor, v: Tensor, step: Tensor, lr: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return new parameters and moments.
+        """Return new parameters and moments m and v, [R, P] each.
 
-        Args:
-            params: parameters, [R, P].
-            grads: their gradients, [R, P].
-            norm: that of each replica's gradient, [R, 1]; see `norm_of_each`.
-            m: first moments, [R, P].
-            v: second moments, [R, P].
-            step: steps taken before, an integer tensor.
-            lr: learning rate of each replica, [R, 1].
+        `norm` is that of each replica's gradient, [R, 1], see `norm_of_each`; `step` counts the steps taken before;
+        `lr` has a learning rate per replica, [R, 1].
         """
         if self.clip_norm is not None:
             grads = grads * (self.clip_norm / (norm + 1e-6)).clamp(max=1)
@@ -70,9 +64,7 @@ class Adam:
 def norm_of_each(grads: Tensor, singly: bool = False) -> Tensor:
     """Norm of each replica's gradient, [R, P] → [R, 1].
 
-    Args:
-        grads: the gradients.
-        singly: one row after the other, or the order of a sum, and its last digit, would depend on how many there are.
+    `singly` takes one row after the other: the order of a sum, and its last digit, may depend on how many there are.
     """
     squares = grads.square()
     total = (

@@ -72,12 +72,7 @@ class Reporter:
             self._log = self._log_path.open("a", encoding="utf-8")
 
     def report(self, step: int, values: Mapping[str, Sequence[float]]) -> None:
-        """Report a value per replica of each metric; the console shows their mean.
-
-        Args:
-            step: steps taken.
-            values: for each name one value per replica; empty ones are left out.
-        """
+        """Report a value per replica of each metric, without empty ones; the console shows their mean."""
         now = time.perf_counter()
         speed = (step - self._last[1]) / max(now - self._last[0], 1e-9)
         self._last = (now, step)

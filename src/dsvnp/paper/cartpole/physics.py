@@ -81,11 +81,7 @@ def rk4_step(system: CartPole, state: Tensor, force: Tensor | float, dt: float =
 
 
 def rollout(system: CartPole, start: Tensor, forces: Tensor, dt: float = 0.1) -> tuple[Tensor, Tensor]:
-    """Run Euler steps from starts `[..., 4]` under forces `[..., H]`.
-
-    Returns:
-        Inputs `[..., H, 5]` and next states `[..., H, 4]`; each input's row leads to its next state's.
-    """
+    """Take Euler steps from starts [..., 4] under forces [..., H]: inputs [..., H, 5] and next states [..., H, 4]."""
     states = [start]
     for force in forces.unbind(-1):
         states.append(euler_step(system, states[-1], force, dt))
@@ -105,13 +101,10 @@ def simulate(
     max_force: float = 10.0,
     dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sample N trajectories of H steps under a random controller, from every system of a batch at once.
+    """Sample N trajectories of H steps under a random controller: inputs [..., N, H, 5], next states [..., N, H, 4].
 
     Starts are N(0, start_std²) in each coordinate; each step's force is uniform in ±max_force, in N. The result lies on
     the generator's device, in the type of the system's parameters unless `dtype` is given.
-
-    Returns:
-        Inputs `[..., N, H, 5]` and next states `[..., N, H, 4]`.
     """
     if num_trajectories < 1 or horizon < 1:
         raise ValueError(

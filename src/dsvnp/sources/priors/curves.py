@@ -68,11 +68,7 @@ class CurveSettings:
 
 
 class CurvePrior(TaskSource):
-    """A supply of synthetic curves; see the module's docstring.
-
-    Args:
-        settings: sizes, ranges and shares.
-    """
+    """A supply of synthetic curves; see the module's docstring."""
 
     dim_x = 2 * DIMENSIONS
     dim_y = 1
@@ -116,13 +112,9 @@ Functions = Callable[[Random, Tensor, Tensor], Tensor]
 def draw_prior_curves(
     random: Random, settings: CurveSettings, count: int, functions: Functions | None = None
 ) -> Tensors:
-    """Draw curves: x [n, T, 3], y [n, T], used [n, 3], largest [n]; the first points may be context.
+    """Draw n curves: x [n, T, 3], y [n, T], used [n, 3], largest [n]; the first points may be context.
 
-    Args:
-        random: where all is drawn from.
-        settings: sizes, ranges and shares.
-        count: number of curves n.
-        functions: values [n, T] at inputs [n, T, 3] of which some are used [n, 3]; the prior's by default.
+    `functions` gives values [n, T] at inputs [n, T, 3] of which some are used [n, 3]; the prior's by default.
     """
     points = settings.num_points
     dims = 1 + random.choice(settings.dimensions, count, 1)
@@ -206,10 +198,9 @@ def direction(random: Random, x: Tensor, used: Tensor) -> Tensor:
 
 
 def draw_order(random: Random, settings: CurveSettings, along: Tensor) -> tuple[Tensor, Tensor]:
-    """Put points that may be context first, in random order; those in a gap or beyond an end come last.
+    """Order points [n, T], and the largest context [n]: points that may be context come first, in random order.
 
-    Returns:
-        The order [n, T], and the largest context [n].
+    Those in a gap or beyond an end come last.
     """
     count, points = along.shape
     kind = random.choice(settings.patterns, count, 1)

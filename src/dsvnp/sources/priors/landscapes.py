@@ -61,11 +61,7 @@ class LandscapeSettings:
 
 
 class LandscapePrior(TaskSource):
-    """A supply of synthetic functions of the unit cube; see the module's docstring.
-
-    Args:
-        settings: sizes.
-    """
+    """A supply of synthetic functions of the unit cube; see the module's docstring."""
 
     def __init__(self, settings: LandscapeSettings | None = None) -> None:
         self.settings = LandscapeSettings() if settings is None else settings

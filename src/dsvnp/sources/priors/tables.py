@@ -77,11 +77,7 @@ class TableSettings:
 
 
 class TablePrior(TaskSource):
-    """A supply of synthetic tables; see the module's docstring.
-
-    Args:
-        settings: sizes, ranges and shares.
-    """
+    """A supply of synthetic tables; see the module's docstring."""
 
     def __init__(self, settings: TableSettings | None = None) -> None:
         self.settings = TableSettings() if settings is None else settings

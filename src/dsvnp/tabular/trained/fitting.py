@@ -111,12 +111,7 @@ def _best_trial(problem: Problem, recipes: Sequence[FitRecipe]) -> tuple[Trainin
 
 
 class Training:
-    """The replicas of one recipe, each on its part of the rows.
-
-    Args:
-        problem: what is to be learned.
-        recipe: how.
-    """
+    """The replicas of one recipe, each on its part of a problem's rows."""
 
     def __init__(self, problem: Problem, recipe: FitRecipe) -> None:
         self.problem, self.recipe = problem, recipe
@@ -287,12 +282,8 @@ def _summary(answers: Sequence[Answer], prior: Tensor, names: Sequence[str]) -> 
 def is_clear(answers: Sequence[Answer], prior: Tensor, groups: Sequence[int] | None = None) -> bool:
     """Whether predictions err less than the mean predictor, by more than two standard errors of the difference.
 
-    Errors are squared, in units of each output's deviation; of classes −ln of the label's probability.
-
-    Args:
-        answers: predictions of held-out rows.
-        prior: what the mean predictor, or the shares of the classes, is made of.
-        groups: numbers of rows that belong together, as those of one table among many; None has each for itself.
+    Errors are squared, in units of each output's deviation; of classes −ln of the label's probability. Rows of one
+    group belong together, as those of one table among many; None has each for itself.
     """
     gains = []
     for answer in answers:
