@@ -16,7 +16,6 @@ import torch
 from rich.console import Console
 
 from dsvnp.models import NeuralProcess
-from dsvnp.paper.datasets.locate import MissingDataError
 from dsvnp.paper.label import Label
 from dsvnp.paper.records import check_name
 from dsvnp.sources.base import TaskSource
@@ -149,7 +148,7 @@ class Experiment(ABC):
         """What the experiment needs and does not find in the data directory, in one line; None if it can run."""
         try:
             self.read_data(data_dir)
-        except MissingDataError as error:
+        except (ValueError, OSError) as error:  # a damaged file counts as missing
             return str(error)
         return None
 

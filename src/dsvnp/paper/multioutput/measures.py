@@ -36,6 +36,7 @@ from dsvnp.task import Task
 
 LEVELS = tuple(round(0.1 * i, 1) for i in range(1, 10))
 Scores = dict[tuple[str, str, str], float]  # by metric, part and unit
+Moments = tuple[Tensor, Tensor]  # mean and standard deviation, [rows, dim_y] each
 UNIT_OF_NLL = {"nll": "nats/point", "nll-each": "nats/output"}
 UNIT_OF_NLL |= {"nll-interval": "nats/point", "nll-interval-each": "nats/output"}
 AT_ONCE = 2**22  # rows times draws whose likelihoods are computed together
@@ -179,9 +180,16 @@ def predict_rows(net: NeuralProcess, task: Task, draws: DrawCounts) -> Predictiv
     return seeded_predict(net, task, draws, chunk_of(draws, 200_000))
 
 
-def one_gaussian(mean: Tensor, scale: Tensor) -> GaussianPredictive:
-    """The predictive of one Gaussian for each row, from [rows, dim_y]; σ may be one for all rows, [dim_y]."""
-    return GaussianPredictive(mean[None, None, None], scale)
+def measure_gaussians(split: Split, test: Moments, train: Moments) -> SplitScores:
+    """Measure one Gaussian for each row of the test half and of the training rows; σ may be one for all, [dim_y]."""
+    parts = (("test", split.test, test), ("train", split.train, train))
+    return measure_parts(
+        (
+            (part, split.task(rows), GaussianPredictive(mean[None, None, None], std))
+            for part, rows, (mean, std) in parts
+        ),
+        split,
+    )
 
 
 def collect(dataset: str, measured: Sequence[SplitScores]) -> tuple[tuple[Measurement, ...], dict[str, Any]]:
