@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.gaussian import DiagonalGaussian
-from dsvnp.naming import unknown
+from dsvnp.naming import at_least_one, unknown
 from dsvnp.predictive import log_mean_exp
 
 KINDS = ("elbo", "iw", "npml", "gsnn", "si")
@@ -190,9 +190,7 @@ class Objective:
             raise ValueError(f"divide_by must be 'scored' or 'all', got {self.divide_by!r}")
         if self.anneal != "none" and not self.anneal_steps >= 1:
             raise ValueError(f"annealing needs anneal_steps of at least 1, got {self.anneal_steps}")
-        for name in ("num_global", "num_local"):
-            if not (draws := getattr(self, name)) >= 1:
-                raise ValueError(f"{name} must be at least 1, got {draws}; raise it")
+        at_least_one(num_global=self.num_global, num_local=self.num_local)
         self._check_kind()
 
     def _check_kind(self) -> None:

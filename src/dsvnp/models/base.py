@@ -26,12 +26,13 @@ from torch import Tensor, nn
 from dsvnp.autoregression import predict_by_chains
 from dsvnp.gaussian import DiagonalGaussian
 from dsvnp.models.architecture import Architecture, make_likelihood
-from dsvnp.models.functions import FunctionDraws, at_least_one
+from dsvnp.models.functions import FunctionDraws
 from dsvnp.models.noise import Noise as Noise
 from dsvnp.models.noise import check_noise, noise_of
 from dsvnp.models.noise import draw_noise as draw_noise
 from dsvnp.models.noise import evaluating as evaluating
 from dsvnp.models.noise import is_uniform as is_uniform
+from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
 from dsvnp.objectives import Bound, Draws
 from dsvnp.predictive import Predictive
@@ -281,9 +282,7 @@ class NeuralProcess(FunctionDraws):
     @final
     def check(self, task: Task, num_global: int = 1, num_local: int = 1, validate: bool = True) -> None:
         """Refuse bad input before any computation; check values only if `validate`."""
-        for name, value in (("num_global", num_global), ("num_local", num_local)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}; raise it")
+        at_least_one(num_global=num_global, num_local=num_local)
         if not self.takes(task.x_target.shape[-1]):
             raise ValueError(
                 f"x has {task.x_target.shape[-1]} features but the model was made for {self.arch.dim_x}; "

@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 
 from dsvnp.models import NeuralProcess
+from dsvnp.naming import at_least_one
 from dsvnp.paper.label import Label
 from dsvnp.paper.records import check_name
 from dsvnp.sources.base import TaskSource
@@ -123,9 +124,7 @@ class Experiment(ABC):
     precision: str = "float32"  # of training, see `Settings`
 
     def __post_init__(self) -> None:
-        for name in ("num_seeds", "seeds_at_once"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        at_least_one(num_seeds=self.num_seeds, seeds_at_once=self.seeds_at_once)
         for name in self.extendable:
             items = value if isinstance(value := getattr(self, name), tuple) else ()
             if twice := [item for item in items if items.count(item) > 1]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.models.base import NeuralProcess
+from dsvnp.naming import at_least_one
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive, concatenate
 from dsvnp.pretrained.curves import outside
 from dsvnp.sources.priors.scaling import output_scale, standardise
@@ -31,9 +32,7 @@ class TableUse:
     seed: int = 0  # of the orders, and of rows that are left out at random
 
     def __post_init__(self) -> None:
-        for name in ("num_orders", "max_context", "max_parts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        at_least_one(num_orders=self.num_orders, max_context=self.max_context, max_parts=self.max_parts)
 
 
 def predict_numbers(

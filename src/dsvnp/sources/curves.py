@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, check_context, first_points, take_batch
 from dsvnp.task import Task
@@ -54,10 +55,7 @@ class Curves(TaskSource):
         self.shape = (batch_size, num_points)
         self.context = (min_context, max_context)
         check_context(self.context, num_points)
-        if min(batch_size, refresh_every) < 1:
-            raise ValueError(
-                f"batch_size and refresh_every must be at least 1, got {batch_size} and {refresh_every}"
-            )
+        at_least_one(batch_size=batch_size, refresh_every=refresh_every)
         self.interval = interval
         self.refresh_every = refresh_every
         self.dtype = dtype

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from dsvnp.naming import at_least_one
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive, concatenate
 from dsvnp.sources.table import known_rows
 from dsvnp.tabular.columns import answer, kind_of
@@ -141,8 +142,7 @@ class RowDistribution:
             noise: False gives E[y | z_G, x] with z_* averaged: smooth functions, for plots and for planning; of
                 classes their probabilities.
         """
-        if n_samples < 1:
-            raise ValueError(f"n_samples must be at least 1, got {n_samples}")
+        at_least_one(n_samples=n_samples)
         rng = check_random_state(random_state)
         out: list[Array] = []
         while len(out) < n_samples:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, take_batch
 from dsvnp.sources.priors.noise import add_outliers, draw_error
@@ -55,10 +56,7 @@ class CurveSettings:
             shares = getattr(self, name)
             if len(shares) != 3 or min(shares) < 0 or sum(shares) <= 0:
                 raise ValueError(f"{name} must be three shares, at least one of them positive, got {shares}")
-        if min(self.batch_size, self.refresh_every) < 1:
-            raise ValueError(
-                f"batch_size and refresh_every must be at least 1, got {self.batch_size} and {self.refresh_every}"
-            )
+        at_least_one(batch_size=self.batch_size, refresh_every=self.refresh_every)
 
     @property
     def largest_context(self) -> int:

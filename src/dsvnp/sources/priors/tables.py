@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, take_batch
 from dsvnp.sources.priors.causal import draw_causal
@@ -65,10 +66,7 @@ class TableSettings:
             raise ValueError(
                 f"classes and causal are shares between 0 and 1, got {self.classes} and {self.causal}"
             )
-        if min(self.batch_size, self.refresh_every) < 1:
-            raise ValueError(
-                f"batch_size and refresh_every must be at least 1, got {self.batch_size} and {self.refresh_every}"
-            )
+        at_least_one(batch_size=self.batch_size, refresh_every=self.refresh_every)
 
     @property
     def largest_context(self) -> int:
