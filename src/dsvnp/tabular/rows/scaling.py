@@ -97,8 +97,7 @@ class OutputScaling:
 
     def linear(self, x: Tensor) -> Tensor:
         """The linear part for inputs [..., 2 D_x], in the user's units."""
-        # Files of version 1 read squashed inputs alone.
-        return x[..., : self.weight.shape[-2]] @ self.weight + self.bias
+        return x @ self.weight + self.bias
 
     def transform(self, x: Tensor, y: Tensor) -> Tensor:
         """Residuals of y in unit variance."""
