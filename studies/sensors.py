@@ -47,7 +47,6 @@ class Sensors(TaskSource):
         self.num_sensors = num_sensors
 
     def static(self) -> Tensors:
-        """The readings."""
         return self.tensors
 
     def uniform_shapes(self) -> Mapping[str, Shape]:

@@ -133,7 +133,7 @@ class Experiment(ABC):
     @classmethod
     @abstractmethod
     def presets(cls) -> dict[str, Self]:
-        """The settings of each preset."""
+        """The settings of each preset: "smoke" takes seconds, "quick" minutes on two cores; "paper" needs a GPU."""
 
     @abstractmethod
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:

@@ -32,7 +32,6 @@ class GaussianPredictive(Predictive):
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of the components, [K, S, B, T, D]."""
         return self.loc.shape
 
     @property

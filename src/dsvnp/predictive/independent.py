@@ -46,7 +46,6 @@ class IndependentPredictive(GaussianPredictive):
         return torch.stack([self._sample_one(generator) for _ in range(num_samples)])
 
     def affine(self, shift: Tensor, factor: Tensor) -> IndependentPredictive:
-        """Return the predictive of shift + factor · y."""
         return IndependentPredictive(shift + factor * self.loc, factor.abs() * self.scale, self.log_weights)
 
     def outputs(self, index: list[int]) -> IndependentPredictive:

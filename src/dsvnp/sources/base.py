@@ -68,7 +68,7 @@ class TaskSource(ABC):
 
     @abstractmethod
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """Names and shapes of the uniform numbers in [0, 1) that a batch consumes."""
+        """Names and shapes of the uniform numbers in [0, 1) that a batch consumes, as one per task for its context."""
 
     @abstractmethod
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
@@ -120,7 +120,6 @@ class RowSource(TaskSource):
             )
 
     def static(self) -> Tensors:
-        """The rows."""
         return {"x": self.x, "y": self.y}
 
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
@@ -128,11 +127,9 @@ class RowSource(TaskSource):
         return {"order": torch.randperm(len(self.x), generator=generator, device=device)}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """One number per task, for the size of its context."""
         return {"context": self.shape[:1]}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
-        """The next rows of the order."""
         rows = take_batch(tensors["order"], step, self.shape[0] * self.shape[1]).reshape(self.shape)
         x = self.prepare(tensors["x"][rows], tensors, uniforms)
         return Task.from_points(x, tensors["y"][rows], first_points(uniforms["context"], *self.context, x))

@@ -70,11 +70,9 @@ class Curves(TaskSource):
         return {"x": x, "y": y}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """One number per task, for the size of its context."""
         return {"context": self.shape[:1]}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
-        """The next functions of the pool."""
         x = take_batch(tensors["x"], step, self.shape[0])
         y = take_batch(tensors["y"], step, self.shape[0])
         return Task.from_points(x, y, first_points(uniforms["context"], *self.context, x))

@@ -191,7 +191,6 @@ class GPTasks(TaskSource):
         return {"context": (1,), "targets": (1,)}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
-        """The next functions of the pool."""
         x = take_batch(tensors["x"], step, self.shape[0])
         y = take_batch(tensors["y"], step, self.shape[0])
         return split_task(x, y, *split_sizes(uniforms["context"], uniforms["targets"], self.shape[1]))

@@ -51,7 +51,6 @@ class Subsets(TaskSource):
         self.batch_size = batch_size
 
     def static(self) -> Tensors:
-        """The points."""
         return {"x": self.x, "y": self.y}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:

@@ -87,7 +87,6 @@ class CurvePrior(TaskSource):
         return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """One number per task, for the size of its context."""
         return {"context": (self.settings.batch_size,)}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:

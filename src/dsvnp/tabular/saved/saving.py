@@ -87,7 +87,7 @@ def _settle(folder: Path) -> None:
 
 
 def read(path: Path) -> Content:
-    """Read a folder; refuse what is no estimator's, damaged, or newer than this program."""
+    """Read a folder; refuse what is no estimator's, damaged, or of another format."""
     record = _read_record(path)
     data = _read_tensors(path, record)
     try:
