@@ -89,7 +89,7 @@ class ManyTables(TaskSource):
         filled = tensors["mask"][tables]  # [B, N]
         order = (uniforms["rows"] + (~filled).to(uniforms["rows"].dtype)).argsort(-1)[:, : self.shape[1]]
         mask = filled.gather(1, order)
-        x, y = (_take(tensors[name][tables], order) for name in ("x", "y"))
+        x, y = (tensors[name][tables].take_along_dim(order.unsqueeze(-1), 1) for name in ("x", "y"))
         most = (mask.sum(-1) - 1).clamp(min=0)  # at least one row is left to predict
         least = most.clamp(max=self.min_context)
         sizes = least + (uniforms["context"].pow(self.skew) * (most - least + 1)).long()
@@ -106,8 +106,3 @@ def pad_tables(tables: Sequence[Pair], num_slots: int | None = None) -> tuple[Te
 
     mask = torch.stack([torch.arange(longest) < len(x) for x, _ in tables])
     return torch.stack([padded(x) for x, _ in tables]), torch.stack([padded(y) for _, y in tables]), mask
-
-
-def _take(rows: Tensor, order: Tensor) -> Tensor:
-    """Rows [B, N, D] in an order [B, T], giving [B, T, D]."""
-    return rows.gather(1, order.unsqueeze(-1).expand(*order.shape, rows.shape[-1]))

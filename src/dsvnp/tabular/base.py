@@ -173,11 +173,7 @@ class BaseNP(Pictures, Learner, ABC):
         return rows
 
     def log_prob(self, X: Any, y: Any, context: Any = None) -> Any:
-        """Log-density of a row's known outputs together, in the user's units, or log-probability of its label.
-
-        Returns:
-            One value per row; NaN where no output is known.
-        """
+        """Log-density of each row's known outputs together, or log-probability of its label; NaN for none."""
         self._outputs_of(X, y)  # a wrong y is refused before anything is computed
         return self.predict_dist(X, context, keep=False).log_prob(y)
 
@@ -213,11 +209,7 @@ class BaseNP(Pictures, Learner, ABC):
         return self.evaluate_tasks([(X, y, context)])
 
     def evaluate_tasks(self, tasks: Iterable[tuple[Any, Any, Any]]) -> Evaluation:
-        """Measure predictions of several tasks together.
-
-        Args:
-            tasks: inputs, outputs and context of each: a pair (X, y), or None for the estimator's own.
-        """
+        """Measure predictions of tasks (X, y, context) together; a context of None is the estimator's own."""
         check_is_fitted(self)
         draws, asked = self.ensemble_.draws(self.n_draws, self.noise_seed_), []
         for X, y, context in tasks:
