@@ -1,9 +1,10 @@
-"""Forms that JSON must have before it is used: settings by name, lists, numbers, texts.
+"""Forms that JSON must have before it is used: settings by name, lists, numbers, texts; and how two records differ.
 
 A file that someone sends, or that a disk has damaged, is refused in one line that names it and what is wrong there.
 """
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,16 @@ def wrong(data: Any, form: Any, place: str = "") -> str:
     else:
         return "" if _is(data, form) else f"{here} = {_short(data)}, not {_words(form)}"
     return next(filter(None, (wrong(value, inner, name) for name, value, inner in parts)), "")
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """The settings in which two records differ, those inside others by their dotted names, with both values."""
+    for key in {**one, **other}:
+        a, b = one.get(key), other.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            yield from ((f"{key}.{name}", *values) for name, *values in differences(a, b))
+        elif a != b:
+            yield key, a, b
 
 
 def _is(data: Any, form: Any) -> bool:
