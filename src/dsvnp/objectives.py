@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.gaussian import DiagonalGaussian
-from dsvnp.naming import at_least_one, unknown
+from dsvnp.naming import at_least_one, lookup
 from dsvnp.predictive import log_mean_exp
 
 KINDS = ("elbo", "iw", "npml", "gsnn", "si")
@@ -195,8 +195,7 @@ class Objective:
 
     def _check_kind(self) -> None:
         """Refuse settings that the kind cannot use."""
-        if self.kind not in KINDS:
-            raise ValueError(unknown(self.kind, KINDS, "kind of objective"))
+        lookup(self.kind, dict.fromkeys(KINDS), "kind of objective")
         if not 0 <= self.mix <= 1:
             raise ValueError(f"mix must lie between 0 and 1, got {self.mix}")
         if not self.free_bits >= 0:

@@ -11,7 +11,7 @@ from torch import nn
 
 from dsvnp import likelihoods
 from dsvnp.models.transformer import Transformer
-from dsvnp.naming import at_least_one, lookup, unknown
+from dsvnp.naming import at_least_one, lookup
 from dsvnp.networks import MLP, VGG, VGG19, Fourier, LeNet
 
 
@@ -170,10 +170,8 @@ class Architecture:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:
         """Make an architecture from parsed JSON; an unknown key is refused with a suggestion."""
-        known = [each.name for each in fields(cls)]
         for key in values:
-            if key not in known:
-                raise ValueError(unknown(key, known, "architecture setting"))
+            lookup(key, {each.name: each for each in fields(cls)}, "architecture setting")
         settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         for name in ("transformer", "cells"):
             if isinstance(sizes := settings.get(name), dict):

@@ -40,11 +40,9 @@ from dsvnp.task import Task
 
 
 class NeuralProcess(FunctionDraws):
-    """A model of p(y_T | x_T, C) behind one contract.
+    """A model of p(y_T | x_T, C) behind one contract, of the sizes and choices of an architecture.
 
-    Args:
-        arch: sizes and choices.
-        embedding: a network of your own from [..., dim_x] to [..., dim_latx], in place of `arch.embed_x`.
+    `embedding` is a network of your own from [..., dim_x] to [..., dim_latx], in place of `arch.embed_x`.
     """
 
     name: ClassVar[str]

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dsvnp.aggregators import average
-from dsvnp.naming import unknown
+from dsvnp.naming import lookup
 from dsvnp.networks import ConcatLinear
 
 # numbers per pair of query and slot that prediction holds at once: 128 MiB in float32
@@ -79,10 +79,8 @@ class Transformer:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Transformer:
         """Make settings from parsed JSON; an unknown key is refused with a suggestion."""
-        known = [field.name for field in fields(cls)]
         for key in values:
-            if key not in known:
-                raise ValueError(unknown(key, known, "transformer setting"))
+            lookup(key, {each.name: each for each in fields(cls)}, "transformer setting")
         settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         return cls(**settings)
 

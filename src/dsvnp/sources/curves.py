@@ -90,9 +90,8 @@ def curve_tasks(
     check_context(context, num_points)
     low, high = interval
     tasks = []
-    for count in [batch_size] * (num_tasks // batch_size) + [num_tasks % batch_size] * (
-        num_tasks % batch_size > 0
-    ):
+    for start in range(0, num_tasks, batch_size):
+        count = min(batch_size, num_tasks - start)
         uniform = torch.rand(count, num_points + 1, generator=generator, device=generator.device)
         x = low + (high - low) * uniform[:, 1:, None]
         y = draw_curves(x, generator)

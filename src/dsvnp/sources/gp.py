@@ -22,6 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dsvnp.naming import lookup
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, take_batch
 from dsvnp.task import Task
@@ -77,10 +78,7 @@ class GPPrior:
     degrees_of_freedom: float = 2.1  # of that noise
 
     def __post_init__(self) -> None:
-        if self.kernel not in KERNELS:
-            raise ValueError(
-                f"kernel must be one of {', '.join(KERNELS)}, got {self.kernel!r}; pass one of them"
-            )
+        lookup(self.kernel, KERNELS, "kernel")
         for name in ("length", "scale", "period"):
             low, high = getattr(self, name)
             if not 0 < low <= high:
