@@ -246,12 +246,7 @@ class BaseNP(Pictures, Learner, ABC):
         return saving.write(Path(path), *content_of(self))
 
     def to_onnx(self, path: str | Path, required: Collection[str] = ()) -> Path:
-        """Write one ONNX file that predicts without this package; see the page on export of the documentation.
-
-        Args:
-            path: file to write.
-            required: inputs that shall have no default, see `dsvnp.export.to_onnx`.
-        """
+        """Write one ONNX file that predicts without this package, see `dsvnp.export.to_onnx` and the page on export."""
         from dsvnp.export import to_onnx
 
         check_is_fitted(self)

@@ -78,7 +78,8 @@ class Reporter:
         self._last = (now, step)
         if self._log is not None:
             record: dict[str, Any] = {"step": step, "steps_per_second": round(speed, 3)}
-            record |= {name: [_finite(v) for v in column] for name, column in values.items()}
+            for name, column in values.items():
+                record[name] = [value if math.isfinite(value) else None for value in column]
             self._log.write(json.dumps(record) + "\n")
             self._log.flush()
         each = {f"{name}/{row}": value for name, column in values.items() for row, value in enumerate(column)}
@@ -117,8 +118,3 @@ def _mean(values: Sequence[float]) -> str:
     """Mean of the finite values; a dash if there is none, as where a CNP had nothing but context."""
     finite = [v for v in values if math.isfinite(v)]
     return f"{sum(finite) / len(finite):.3f}" if finite else "–"
-
-
-def _finite(value: float) -> float | None:
-    """A number that JSON can hold."""
-    return value if math.isfinite(value) else None

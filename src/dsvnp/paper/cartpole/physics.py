@@ -52,7 +52,12 @@ class CartPole:
 
 def derivative(system: CartPole, state: Tensor, force: Tensor | float) -> Tensor:
     """Return d/dt [x, θ, ẋ, θ̇] of states `[..., 4]` under a force u `[...]` in N."""
-    _, theta, x_dot, theta_dot = _unpack(state)
+    if state.ndim == 0 or state.shape[-1] != 4:
+        raise ValueError(
+            f"expected a state of shape [..., 4], got {list(state.shape)}; "
+            "pass x, θ, ẋ, θ̇ along the last axis"
+        )
+    _, theta, x_dot, theta_dot = state.unbind(-1)
     sin, cos = theta.sin(), theta.cos()
     m, length, g = system.mass_pole, system.length, system.gravity
     total = system.mass_cart + m
@@ -120,12 +125,3 @@ def simulate(
     friction = torch.as_tensor(system.friction, dtype=dtype, device=device).unsqueeze(-1)
     system = replace(system, mass_cart=mass_cart, friction=friction)
     return rollout(system, start, max_force * (2 * uniform - 1), dt)
-
-
-def _unpack(state: Tensor) -> tuple[Tensor, ...]:
-    if state.ndim == 0 or state.shape[-1] != 4:
-        raise ValueError(
-            f"expected a state of shape [..., 4], got {list(state.shape)}; "
-            "pass x, θ, ẋ, θ̇ along the last axis"
-        )
-    return state.unbind(-1)

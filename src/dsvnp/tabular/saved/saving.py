@@ -31,12 +31,10 @@ def may_hold(path: Path) -> bool:
     """Whether an estimator may be written there: nothing is there, an empty folder, or an estimator."""
     if not path.exists() or (path / RECORD).is_file():
         return True
-    return path.is_dir() and all(_is_leftover(file.name) for file in path.iterdir())
-
-
-def _is_leftover(name: str) -> bool:
-    """Whether a file is what a save that was killed left behind."""
-    return name in (locks.NAME, NEXT) or files.LEFTOVER.fullmatch(name) is not None
+    # What a save that was killed left behind does not count.
+    return path.is_dir() and all(
+        file.name in (locks.NAME, NEXT) or files.LEFTOVER.fullmatch(file.name) for file in path.iterdir()
+    )
 
 
 def write(path: Path, record: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
