@@ -81,9 +81,8 @@ class GlobalLatent(nn.Module):
         """Posterior and prior, each [B, Z], from all points of a task and the flags of its context."""
         r = self.encoder(x, y)
         q = self.head(self.aggregate(r, in_context if self.context_posterior else mask))
-        if self.prior_encoder is not None:
-            return q, self.prior(x, y, in_context)
-        return q, self.head(self.aggregate(r, in_context))
+        shared = self.prior_encoder is None
+        return q, self.head(self.aggregate(r, in_context)) if shared else self.prior(x, y, in_context)
 
     def prior(self, x: Tensor, y: Tensor, mask: Tensor) -> DiagonalGaussian:
         """p(z_G | C), [B, Z]."""

@@ -123,8 +123,7 @@ def smooth_weights(distance: Tensor, counted: Tensor) -> Tensor:
     """Weights that sum to 1 and fall with the distance, relative to the mean distance of the counted, [B, C]."""
     distance = torch.where(counted, distance, 0.0)
     mean = distance.sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
-    weights = torch.exp(-SHARPNESS * (distance / mean.clamp(min=1e-12)).square())
-    weights = torch.where(counted, weights, 0.0)
+    weights = torch.where(counted, torch.exp(-SHARPNESS * (distance / mean.clamp(min=1e-12)).square()), 0.0)
     return weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
 
 

@@ -110,10 +110,8 @@ def load_sets(
 def read_sets(name: str, directory: Path | None, portions: ImagePortions, verify: bool) -> list[ImageSet]:
     """Read a domain's training images and, where they are judged on, the test images of all sets, its own first."""
     others = () if portions.held_out else (name, *lookup(name, DOMAINS, "domain").others)
-    return [
-        _read(name, directory, "train", verify),
-        *(_read(other, directory, "test", verify) for other in others),
-    ]
+    parts = [(name, "train"), *((other, "test") for other in others)]
+    return [_read(each, directory, part, verify) for each, part in parts]
 
 
 @lru_cache(maxsize=8)  # a run reads the same files for each of its units
