@@ -9,17 +9,8 @@ from pathlib import Path
 from typing import Any
 
 LARGEST = 256 * 2**20  # bytes: a thousand times what the largest run of the paper leaves
-
-
-class _Number:
-    """A finite number, no truth value; or null, where `make_row` had none."""
-
-
-class _Text:
-    """A short text in one line."""
-
-
-NUMBER, TEXT = _Number(), _Text()
+NUMBER = object()  # a finite number, no truth value; or null, where `make_row` had none
+TEXT = object()  # a short text in one line
 
 
 def read_json(path: Path, remedy: str, largest: int = LARGEST) -> Any:
