@@ -120,6 +120,7 @@ def test_rows_may_have_recipes_of_their_own_but_not_the_seeds_of_one_row(tmp_pat
     for runs in ([first, other], [other, first]):
         gather(tmp_path / "both", runs)
         assert {row["model"] for row in results(tmp_path / "both")["rows"]} == {"cnp", "dsvnp"}
+    gather(tmp_path / "once more", [tmp_path / "both"])  # the last run's recipe is the folder's
     again = field_run(tmp_path / "c", 8, "dsvnp", seed=1)
     with pytest.raises(ValueError, match="trained dsvnp with several recipes"):
         gather(tmp_path / "seeds", [first, again])

@@ -129,7 +129,10 @@ def test_batch_norm_is_captured(how, source, seeds):
 def test_replicas_handled_singly_are_exact_in_single_precision():
     chosen = {"precision": "float32", "chunk_size": 1, **BOTH}
     fleet = run_steps(on_cuda(**chosen), 20)
-    assert same(rows_of(run_steps(on_cuda(seeds=SEEDS[1:2], **chosen), 20), 0), rows_of(fleet, 1))
+    single = run_steps(on_cuda(seeds=SEEDS[1:2], **chosen), 20)
+    mine, theirs = rows_of(single, 0), rows_of(fleet, 1)
+    differ = {name: distance({name: mine[name]}, {name: theirs[name]}) for name in mine}
+    assert same(mine, theirs), {name: value for name, value in differ.items() if value}
 
 
 @pytest.mark.parametrize("name", ["dsvnp", "mc-dropout", "tnp", "dsvtnp", "tabtnp"])
@@ -150,12 +153,13 @@ def test_each_step_of_a_graph_draws_new_numbers():
 
 @pytest.mark.parametrize("name", ["dsvnp", "tnp", "dsvtnp", "tabtnp"])
 def test_bfloat16_is_captured(name):
-    half = run_steps(on_cuda(name, precision="bf16", **CAPTURED), 20)
-    single = run_steps(on_cuda(name, precision="float32", **CAPTURED), 20)
-    assert half.active == [True] * len(SEEDS)
-    expected = single.read_metrics()
+    """The first step is close to that in float32; later ones are not: training at this rate amplifies any rounding."""
+    half = run_steps(on_cuda(name, precision="bf16", **CAPTURED), 1)
+    expected = run_steps(on_cuda(name, precision="float32", **CAPTURED), 1).read_metrics()
     for name, value in half.read_metrics().items():
-        torch.testing.assert_close(value, expected[name], rtol=0.05, atol=0.02)
+        torch.testing.assert_close(value, expected[name], rtol=0.01, atol=0.01)
+    assert run_steps(half, 19).active == [True] * len(SEEDS)
+    assert all(value.isfinite().all() for value in half.read_metrics().values())
 
 
 @pytest.mark.parametrize("seeds", [SEEDS, (1,)], ids=["fleet", "single"])

@@ -26,6 +26,7 @@ from dsvnp.models import MODELS, make_model
 from dsvnp.objectives import Objective
 from dsvnp.sources.base import RowSource
 from dsvnp.training import Adam, Fleet, Schedule
+from dsvnp.training import step as step_module
 from dsvnp.training.step import make_step
 
 SEEDS = (11, 5)
@@ -73,6 +74,21 @@ def test_one_replica_at_a_time_is_exact_in_single_precision(clip_norm):
     for row, seed in enumerate(SEEDS):
         single = run_steps(make_fleet(seeds=[seed], **chosen), 30)
         assert same(rows_of(single, 0), rows_of(fleet, row))
+
+
+def test_replicas_handled_singly_take_their_step_one_by_one(monkeypatch):
+    """On CUDA a compiled step of three rows differs in its last digits from that of one."""
+    rows, apply = [], step_module._apply
+
+    def noted(plan, state, *results):
+        rows.append(len(state["params"]))
+        assert {len(results[0]), *(len(value) for value in state.values() if value.ndim)} == {1}
+        apply(plan, state, *results)
+
+    monkeypatch.setattr(step_module, "_apply", noted)
+    fleet = run_steps(make_fleet(seeds=(1, 2, 3), chunk_size=1), 2)
+    assert rows == [1] * 6
+    assert int(fleet.state["step"]) == 2
 
 
 def test_replicas_handled_singly_are_exact_by_the_transform_that_compiles_too(monkeypatch):

@@ -25,9 +25,10 @@ from dsvnp.paper.settings import joined
 
 def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]:
     """Write what the runs hold together into `out`, and return the figures' paths; other settings are refused."""
-    experiment = joint_experiment(runs)
+    # Of the settings that units record themselves, those of the last run hold: it is the newest.
+    experiment, first = joint_experiment(runs[::-1]), joint_experiment(runs)
     for run in runs:
-        check_settings(experiment, run, read_record(run / "units.json", UNITS)["config"])
+        check_settings(first, run, read_record(run / "units.json", UNITS)["config"])
     # Each run has its own of the settings that units record themselves.
     loaded = [load_units(joint_experiment([run, *runs]), run, resume=True) for run in runs]
     if replace:

@@ -61,13 +61,6 @@ class Adam:
         return params, m, v
 
 
-def norm_of_each(grads: Tensor, singly: bool = False) -> Tensor:
-    """Norm of each replica's gradient, [R, P] → [R, 1].
-
-    `singly` takes one row after the other: the order of a sum, and its last digit, may depend on how many there are.
-    """
-    squares = grads.square()
-    total = (
-        torch.stack([row.sum() for row in squares]).unsqueeze(1) if singly else squares.sum(1, keepdim=True)
-    )
-    return total.sqrt()
+def norm_of_each(grads: Tensor) -> Tensor:
+    """Norm of each replica's gradient, [R, P] → [R, 1]."""
+    return grads.square().sum(1, keepdim=True).sqrt()

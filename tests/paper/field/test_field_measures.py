@@ -16,8 +16,10 @@ from dsvnp.paper.field.unseen import (
     TestSizes,
     batch_means,
     compact,
+    draw_marks,
     draw_unseen,
     first,
+    learner_mark,
     measure_ceiling,
     summarised,
 )
@@ -153,6 +155,15 @@ def test_a_floor_lowers_the_ceiling_and_a_learner_believes_in_rbf_whatever_it_is
     expected = torch.cat([each.per_task for each in learner]).mean()
     rows = measure_ceiling("integrated", SIZES, 1, CPU)
     assert values_of(rows, "periodic", "log-likelihood", "joint")[0] == pytest.approx(float(expected))
+
+
+def test_the_learners_mark_weighs_all_targets_of_the_validation_the_same():
+    known = draw_marks(12, 30, CPU)
+    points = [integrated(k.task, GPPrior("rbf"), 3).per_point for k in known]
+    values = [v for part in points for v in part.flatten().tolist() if v == v]
+    assert learner_mark(known, 3) == pytest.approx(sum(values) / len(values))
+    batches = torch.cat([part.nanmean(-1) for part in points]).mean()
+    assert abs(learner_mark(known, 3) - float(batches)) > 1e-3  # the mean of the table's rows is another one
 
 
 def test_validation_is_the_nll_of_each_replica_on_unseen_tasks():

@@ -26,7 +26,7 @@ from dsvnp.paper.field.figures import draw_course, draw_functions
 from dsvnp.paper.field.measures import measure_field, read_marks, validation
 from dsvnp.paper.field.panels import gp_panels, model_panels
 from dsvnp.paper.field.recipe import LOCAL, FieldRecipe, has_floor, sigma
-from dsvnp.paper.field.unseen import TRAINED, TestSizes, measure_ceiling
+from dsvnp.paper.field.unseen import TRAINED, TestSizes, draw_marks, learner_mark, measure_ceiling
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
 from dsvnp.paper.settings import as_json
@@ -167,7 +167,11 @@ class FieldExperiment(Experiment):
         """Train on RBF, then measure on all kernels; or measure an exact GP."""
         if label in CEILINGS:
             rows = measure_ceiling(label.variant, self.tests, len(seeds), place.device)
-            return UnitResult(label, tuple(seeds), tuple(rows), {"panels": gp_panels()})
+            extras: dict[str, Any] = {"panels": gp_panels()}
+            if label.variant == "integrated":
+                known = draw_marks(self.mark_batches, self.num_points, place.device)
+                extras["mark"] = learner_mark(known, self.tests.num_nodes)
+            return UnitResult(label, tuple(seeds), tuple(rows), extras)
         make = partial(make_model, label.model, self.architecture(label))
         source = GPTasks(TRAINED, self.batch_size, self.num_points, refresh_every=self.refresh_every)
         mark = validation(self.mark_batches, self.num_points, (self.num_global, 1), place.device)

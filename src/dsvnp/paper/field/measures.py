@@ -21,7 +21,6 @@ from dsvnp.models import NeuralProcess
 from dsvnp.paper.experiment import Measurement
 from dsvnp.paper.field import unseen
 from dsvnp.paper.measuring import DrawCounts, seeded_predict
-from dsvnp.sources.gp import gp_tasks
 from dsvnp.streaming import Per
 from dsvnp.task import Task
 from dsvnp.training import Fleet
@@ -104,9 +103,7 @@ def validation(
     num_batches: int, num_points: int, draws: DrawCounts, device: torch.device
 ) -> Callable[[Fleet], Tensor]:
     """A cheap marginal NLL of each replica of a fleet on unseen RBF tasks, from a few draws."""
-    generator = torch.Generator(device).manual_seed(2_000_000)
-    size = num_batches * unseen.SHARE
-    known = gp_tasks(unseen.TRAINED, size, generator, size, unseen.SHARE, num_points)
+    known = unseen.draw_marks(num_batches, num_points, device)
 
     def measure(fleet: Fleet) -> Tensor:
         nets = [fleet.replica(row) for row in range(len(fleet.seeds))]

@@ -66,6 +66,22 @@ def draw_unseen(dataset: str, num_batches: int, num_points: int, device: torch.d
     return gp_tasks(PRIORS[dataset], num_batches * SHARE, generator, size, SHARE, num_points)
 
 
+def draw_marks(num_batches: int, num_points: int, device: torch.device) -> list[KnownTask]:
+    """RBF tasks that training is validated on."""
+    generator = torch.Generator(device).manual_seed(2_000_000)
+    size = num_batches * SHARE
+    return gp_tasks(TRAINED, size, generator, size, SHARE, num_points)
+
+
+def learner_mark(known: list[KnownTask], num_nodes: int) -> float:
+    """Log-likelihood per point of the ideal learner where training is validated.
+
+    All targets weigh the same there; in the rows of the table each batch does, which favours large contexts.
+    """
+    found = [integrated(k.task, TRAINED, num_nodes).per_point for k in known]
+    return float(torch.cat([each.flatten() for each in found]).nanmean())
+
+
 def first(known: list[KnownTask], num_batches: int) -> list[KnownTask]:
     """The first batches of 16, in whole groups of those that are drawn at once."""
     return known[: -(-num_batches // BATCHES_AT_ONCE)]
