@@ -55,7 +55,7 @@ def wrong(data: Any, form: Any, place: str = "") -> str:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """The settings in which two records differ, those inside others by their dotted names, with both values."""
-    for key in {**one, **other}:
+    for key in sorted(one.keys() | other.keys()):
         a, b = one.get(key), other.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
             yield from ((f"{key}.{name}", *values) for name, *values in differences(a, b))
