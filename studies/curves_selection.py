@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -44,8 +45,7 @@ class CurveFleet:
         """One cell per replica."""
         return [
             {**asdict(self), "settings": settings, "learning_rate": rate, "beta_local": beta}
-            for rate in self.learning_rates
-            for beta in self.betas
+            for rate, beta in product(self.learning_rates, self.betas)
         ]
 
 

@@ -163,11 +163,8 @@ def _accuracy(scores: Mapping[str, float]) -> float:
 
 def _detection(scores: Mapping[str, float]) -> float:
     """Mean AUROC over the sets of strange images that a detector cannot tell by their range."""
-    return fmean(
-        value
-        for name, value in scores.items()
-        if name == "shuffled auroc" or name.endswith("-in-range auroc")
-    )
+    endings = ("shuffled auroc", "-in-range auroc")
+    return fmean(value for name, value in scores.items() if name.endswith(endings))
 
 
 if __name__ == "__main__":

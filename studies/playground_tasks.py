@@ -60,7 +60,6 @@ class PlaygroundTasks(TaskSource):
         raise NotImplementedError
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """One number per task, for the size of its context."""
         return {"context": (self.batch_size,)}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 from dsvnp.files import write_atomically
 from dsvnp.paper.label import Label
-from dsvnp.paper.report.about import about
+from dsvnp.paper.report.about import about, goal_of
 from dsvnp.paper.report.contents import Report
 from dsvnp.paper.report.markdown import markdown_table
 from dsvnp.paper.report.numbers import clear_best, mean_and_spread, printed
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.speed import speed_table
 from dsvnp.paper.report.tables import Cell, Table, fixed_draws, tables_of
-from dsvnp.paper.report.words import goal_of
 
 BLOCK = re.compile(r"(<!-- dsvnp report (\S+): (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ARROWS: dict[str | float | None, str] = {"lower": "↓", "higher": "↑"}

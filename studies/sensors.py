@@ -33,14 +33,7 @@ def draw_sensors(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor
 
 
 class Sensors(TaskSource):
-    """Batches of the same sensors again and again, readings in random order, 2 to 30 of them context.
-
-    Args:
-        seed: decides the sensors.
-        batch_size: sensors of a batch.
-        num_sensors: sensors in all.
-        device: where they live.
-    """
+    """Batches of the same sensors, which the seed decides, readings in random order, 2 to 30 of them context."""
 
     refresh_every = 1000
 
@@ -54,7 +47,6 @@ class Sensors(TaskSource):
         self.num_sensors = num_sensors
 
     def static(self) -> Tensors:
-        """The readings."""
         return self.tensors
 
     def uniform_shapes(self) -> Mapping[str, Shape]:

@@ -1,9 +1,10 @@
-"""An extension of griffe: comments next to fields and parameters describe them in the reference."""
+"""An extension of griffe: comments next to fields and parameters, and base classes, describe them in the reference."""
 
 import ast
+from collections.abc import Iterator
 from typing import Any
 
-from griffe import Attribute, Class, Docstring, Extension, Function, Object, ObjectNode
+from griffe import Attribute, Class, Docstring, Extension, Function, Module, Object, ObjectNode
 
 
 class Comments(Extension):
@@ -26,6 +27,27 @@ class Comments(Extension):
         owner = func.parent if func.name == "__init__" and isinstance(func.parent, Class) else func
         if found and owner.docstring:
             owner.docstring.value += "\n\nArgs:\n" + "\n".join(found)
+
+    def on_package(self, *, pkg: Module, **_: Any) -> None:
+        """Describe a method without a docstring as its base class does, like `help`."""
+        for kind in _classes(pkg):
+            for name, member in kind.members.items():
+                if isinstance(member, Function | Attribute) and not member.docstring:
+                    above = (base.members.get(name) for base in kind.mro())
+                    texts = [
+                        found.docstring.value for found in above if found is not None and found.docstring
+                    ]
+                    if texts:
+                        member.docstring = Docstring(texts[0], lineno=member.lineno, parent=member)
+
+
+def _classes(place: Module | Class) -> Iterator[Class]:
+    """All classes of a package."""
+    for member in place.members.values():
+        if isinstance(member, Class):
+            yield member
+        if isinstance(member, Module | Class):
+            yield from _classes(member)
 
 
 def _comment(node: ast.AnnAssign | ast.arg, owner: Object) -> str:

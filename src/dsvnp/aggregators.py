@@ -108,16 +108,11 @@ def make_aggregator(name: str, dim: int) -> nn.Module:
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, itself: bool = True) -> Tensor:
-    """Scaled dot-product attention, softmax(q·k / √D) v over the filled slots; zeros if there are none.
+    """Scaled dot-product attention, softmax(q·k / √D) v over the filled slots, [..., T, H]; zeros if there are none.
 
-    torch's own attention gives NaN for a fully masked row in one API and a uniform mean in another.
-
-    Args:
-        queries: [..., T, D].
-        keys: [..., N, D].
-        values: [..., N, H].
-        mask: which slots are filled, [..., N].
-        itself: whether query i may attend to slot i; if not, queries and slots are the same points.
+    Queries are [..., T, D], keys [..., N, D], values [..., N, H] and the mask [..., N]. Where `itself` is False queries
+    and slots are the same points, and no point attends to itself. torch's own attention gives NaN for a fully masked
+    row in one API and a uniform mean in another.
     """
     if not itself and queries.shape[-2] != keys.shape[-2]:
         raise ValueError(
@@ -142,13 +137,9 @@ def average(scores: Tensor, values: Tensor, mask: Tensor, itself: bool = True) -
 class Attention(nn.Module):
     """Cross-attention from targets to context (Eq. 9): dot-product with one head, multi-head with more.
 
-    Queries and keys come from one shared network of the embedded x. With one head the values are used as
-    they are (the paper's dot-product attention); with more, they are projected per head and mixed.
-
-    Args:
-        dim_x: size of the embedded inputs.
-        dim: size of keys and of values.
-        num_heads: number of heads, a divisor of `dim`.
+    Queries and keys come from one shared network of the embedded x. With one head the values are used as they are (the
+    paper's dot-product attention); with more, they are projected per head and mixed. Keys and values have the size
+    `dim`, a multiple of the number of heads.
     """
 
     def __init__(self, dim_x: int, dim: int, num_heads: int = 1) -> None:

@@ -47,25 +47,17 @@ def orders_of(task: Task, orders: int | Tensor, generator: torch.Generator | Non
 
 
 def draw_chains(
+    # a model's predictive distribution; where it has several draws, one is chosen for each block
     conditional: Conditional,
-    task: Task,
-    orders: Tensor,
-    block: int = 1,
-    generator: torch.Generator | None = None,
-    chunk: int = 2**16,
+    task: Task,  # context and targets; empty target slots are not visited
+    orders: Tensor,  # orders of the targets, [N, B, T]
+    block: int = 1,  # number of targets that are sampled at once
+    generator: torch.Generator | None = None,  # where samples are drawn from
+    chunk: int = 2**16,  # number of points, over all rows, that are encoded at once
 ) -> Tensor:
     """Draw functions: visit the targets in order, sample each block given the context and the samples before it.
 
-    Args:
-        conditional: a model's predictive distribution; where it has several draws, one is chosen for each block.
-        task: context and targets; empty target slots are not visited.
-        orders: orders of the targets, [N, B, T].
-        block: number of targets that are sampled at once.
-        generator: where samples are drawn from.
-        chunk: number of points, over all rows, that are encoded at once.
-
-    Returns:
-        Outputs in the slots of their targets, [N, B, T, D]; 0 in empty slots.
+    Outputs are in the slots of their targets, [N, B, T, D]; 0 in empty slots.
     """
     parts = []
     for rows, some in _rows(task, len(orders), chunk):
@@ -90,16 +82,10 @@ def predict_by_chains(
 
 
 def given_chains(conditional: Conditional, task: Task, chains: Tensor, chunk: int = 2**16) -> Predictive:
-    """Predict all targets from the context and one complete chain after the other.
+    """Predict all targets from the context and one complete chain [N, B, T, D] after the other.
 
-    Args:
-        conditional: a model's predictive distribution with one draw of z_G, [1, S, rows, T, ·].
-        task: context and targets.
-        chains: outputs at the targets, [N, B, T, D].
-        chunk: number of points, over all rows, that are encoded at once.
-
-    Returns:
-        A mixture with chains in place of draws of z_G, [N, S, B, T, ·].
+    `conditional` has one draw of z_G, [1, S, rows, T, ·]; the result is a mixture with chains in their place, [N, S, B,
+    T, ·]. `chunk` points, over all rows, are encoded at once.
     """
     parts = []
     for rows, some in _rows(task, len(chains), chunk):
@@ -110,24 +96,16 @@ def given_chains(conditional: Conditional, task: Task, chains: Tensor, chunk: in
 
 
 def chain_log_prob(
-    conditional: Conditional,
+    conditional: Conditional,  # a model's predictive distribution
+    # tasks with y_target. Empty slots, targets that belong to the context and targets without any known output add
+    # nothing and are not visited
     task: Task,
-    orders: Tensor,
-    block: int = 1,
-    num_draws: int = 1,
-    chunk: int = 2**16,
+    orders: Tensor,  # orders of the targets, [N, B, T]
+    block: int = 1,  # number of targets that are scored at once
+    num_draws: int = 1,  # how many draws the predictive distribution has
+    chunk: int = 2**16,  # number of points, over all rows, that are encoded at once
 ) -> Tensor:
-    """Log-density of the targets of each task together by the chain rule, in each order, [N, B].
-
-    Args:
-        conditional: a model's predictive distribution.
-        task: tasks with y_target. Empty slots, targets that belong to the context and targets without any known
-            output add nothing and are not visited.
-        orders: orders of the targets, [N, B, T].
-        block: number of targets that are scored at once.
-        num_draws: how many draws the predictive distribution has.
-        chunk: number of points, over all rows, that are encoded at once.
-    """
+    """Log-density of the targets of each task together by the chain rule, in each order, [N, B]."""
     parts = []
     for rows, some in _rows(_scored(task), len(orders), chunk, num_draws * block):
         some = _reorder(some, _filled_first(orders.flatten(0, 1)[rows], some.mask_target))

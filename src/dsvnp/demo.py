@@ -91,8 +91,10 @@ def run_demo(out: Path, console: Console, device: str = "cpu", seed: int = 0) ->
         shown = zip(EXAMPLES, grid.flat, strict=False)
         rows = [_show(example, ax, seed + number, device) for number, (example, ax) in enumerate(shown)]
         rows.append(_show_patients(grid[2, 0], grid[2, 1], device))
-        for ax, data in zip(grid[2, 2:], (_irises(), _moons(seed)), strict=True):
-            _show_classes(ax, *data, device)
+        petals, kinds = load_iris(return_X_y=True)
+        _show_classes(grid[2, 2], "iris: three classes", petals[::2, 2:], kinds[::2], device)
+        places, sides = make_moons(60, noise=0.15, random_state=seed)
+        _show_classes(grid[2, 3], "two moons: 60 points", places, sides, device)
         for label, ax in zip(("one function", "other functions", "tables"), grid[:, 0], strict=True):
             ax.set_ylabel(label, fontweight="bold")
         add_legend(figure, 7)
@@ -155,18 +157,6 @@ def _show_patients(left: Axes, right: Axes, device: str) -> tuple[str, int, floa
     low, high = found.quantile([(1 - LEVEL) / 2, (1 + LEVEL) / 2])[:, 0, :, 0]
     inside = ((low <= y[asked]) & (y[asked] <= high)).double().mean()
     return "diabetes, ten columns", KNOWN_PATIENTS, float(inside), seconds
-
-
-def _irises() -> tuple[str, Floats, NDArray[Any]]:
-    """Three kinds of iris by two of their measures."""
-    x, y = load_iris(return_X_y=True)
-    return "iris: three classes", x[::2, 2:], y[::2]
-
-
-def _moons(seed: int) -> tuple[str, Floats, NDArray[Any]]:
-    """Two half moons."""
-    x, y = make_moons(60, noise=0.15, random_state=seed)
-    return "two moons: 60 points", x, y
 
 
 def _show_classes(ax: Axes, title: str, x: Floats, y: NDArray[Any], device: str) -> None:

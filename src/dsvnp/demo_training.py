@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -88,13 +89,12 @@ def _table(models: dict[str, NeuralProcess], seed: int, device: str) -> Table:
     return table
 
 
-def _scores(model: NeuralProcess, tasks: Sequence[Task]) -> tuple[float, float, float]:
+def _scores(model: NeuralProcess, tasks: Sequence[Task]) -> list[float]:
     """NLL over all points and outside the context, and the squared error outside it."""
     predictions = [(_predict(model, task), task) for task in tasks]
-    nll_j = torch.cat([point_nll(p, task, "J") for p, task in predictions]).mean()
-    nll_p = torch.cat([point_nll(p, task, "P") for p, task in predictions]).mean()
-    mse = torch.cat([point_squared_error(p, task, "P") for p, task in predictions]).mean()
-    return float(nll_j), float(nll_p), float(mse)
+    scores: Any = ((point_nll, "J"), (point_nll, "P"), (point_squared_error, "P"))
+    values = ([score(p, task, points) for p, task in predictions] for score, points in scores)
+    return [float(torch.cat(each).mean()) for each in values]
 
 
 def _predict(model: NeuralProcess, task: Task) -> Predictive:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from dsvnp.metrics import Points
 from dsvnp.models.base import NeuralProcess, evaluating
+from dsvnp.naming import at_least_one
 from dsvnp.streaming import Per, RunningBatch
 from dsvnp.task import Task
 
@@ -239,5 +240,4 @@ def _check_arguments(per: str, method: str, tolerance: float, max_draws: int, ch
         raise ValueError(f"tolerance must be positive, got {tolerance}; 0.01 nats is usual")
     if max_draws < FIRST:
         raise ValueError(f"max_draws must be at least {FIRST}, got {max_draws}; raise it")
-    if chunk < 1:
-        raise ValueError(f"chunk must be at least 1, got {chunk}; raise it")
+    at_least_one(chunk=chunk)

@@ -90,9 +90,7 @@ def temporary_name(path: Path) -> Path:
 def sweep(folder: Path, name: str = "") -> None:
     """Remove what a process that died left half written or half removed in a folder, where nobody else may write.
 
-    Args:
-        folder: where to look; folders inside it are left alone.
-        name: look for leftovers of a file of this name only.
+    With a name, only leftovers of that file; folders inside the folder are left alone.
     """
     if folder.is_dir():
         for leftover in folder.iterdir():

@@ -24,11 +24,9 @@ def midpoints(values: Tensor) -> Tensor:
 
 
 def interval_of(y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds between which each output lies, as y [..., D]; an unknown output (NaN) lies anywhere.
+    """The bounds between which each output y [..., D] lies; an unknown output (NaN) lies anywhere.
 
-    Args:
-        y: outputs, [..., D].
-        edges: inner edges of each output in ascending order, [E, D].
+    `edges` are the inner edges of each output in ascending order, [E, D].
     """
     if edges.ndim != 2 or edges.shape[1:] != y.shape[-1:]:
         raise ValueError(

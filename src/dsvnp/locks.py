@@ -36,13 +36,7 @@ class FolderInUseError(OSError):
 def folder_lock(folder: Path, wait: bool = False, say: Callable[[str], object] = print) -> Iterator[None]:
     """Hold a folder for this process and this caller alone; it is made if it is not there.
 
-    Args:
-        folder: which one.
-        wait: wait for another process to finish, instead of refusing.
-        say: gets a line when the wait begins.
-
-    Raises:
-        FolderInUseError: another process holds it, and `wait` is False.
+    Where another process holds it, `FolderInUseError` says so, or with `wait` this one says that it waits, and does.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = _take(folder, wait, say)

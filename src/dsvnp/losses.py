@@ -28,23 +28,14 @@ from dsvnp.predictive import log_mean_exp
 
 
 def training_loss(
-    objective: Objective,
-    posterior: Draws | None,
-    prior: Draws | None,
-    weights: Weights,
-    num_points: Tensor | None = None,
-    num_tasks: Tensor | float | None = None,
+    objective: Objective,  # kind of objective, with its settings
+    posterior: Draws | None,  # draws from the approximate posterior, where `uses_posterior`
+    prior: Draws | None,  # draws from the priors, where `uses_prior`
+    weights: Weights,  # β_local and β_global at this step
+    num_points: Tensor | None = None,  # what to divide by, see `weighted_loss`
+    num_tasks: Tensor | float | None = None,  # what to divide KL_G by, see `weighted_loss`
 ) -> tuple[Tensor, Bound]:
-    """Compute what training minimises, per point, and the terms to report.
-
-    Args:
-        objective: kind of objective, with its settings.
-        posterior: draws from the approximate posterior, where `uses_posterior`.
-        prior: draws from the priors, where `uses_prior`.
-        weights: β_local and β_global at this step.
-        num_points: what to divide by, see `weighted_loss`.
-        num_tasks: what to divide KL_G by, see `weighted_loss`.
-    """
+    """Compute what training minimises, per point, and the terms to report."""
     draws = posterior if objective.uses_posterior else prior
     if draws is None or (objective.uses_prior and prior is None):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Names that users type or files hold: look one up, suggest the nearest known one, show one without its effects."""
+"""What users type or files hold: look a name up, suggest the nearest known one, show one safely, refuse a number."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -28,6 +28,13 @@ def some(names: Sequence[str]) -> str:
     """Names in a line, the first of them where there are very many."""
     more = f", … ({len(names)} in all)" if len(names) > LISTED else ""
     return ", ".join(names[:LISTED]) + more
+
+
+def at_least_one(**numbers: float) -> None:
+    """Refuse numbers below 1."""
+    for name, value in numbers.items():
+        if not value >= 1:
+            raise ValueError(f"{name} must be at least 1, got {value}; raise it")
 
 
 def shown(text: object) -> str:

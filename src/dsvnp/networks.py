@@ -43,23 +43,17 @@ class ConcatLinear(nn.Module):
 
 
 class MLP(nn.Module):
-    """[inputs] → hidden → … → dim_out with ReLU between layers.
-
-    Args:
-        dims_in: size of each input; `forward` takes as many tensors, broadcast against each other.
-        hidden: sizes of the hidden layers; none makes it a single linear layer.
-        dim_out: size of the output.
-        relu_out: end with a ReLU as well, as embeddings and encoders do; heads and decoders do not.
-        dropout: rate after each ReLU.
-    """
+    """[inputs] → hidden → … → dim_out with ReLU between layers."""
 
     def __init__(
         self,
+        # size of each input; `forward` takes as many tensors, broadcast against each other
         dims_in: Sequence[int],
-        hidden: Sequence[int],
-        dim_out: int,
+        hidden: Sequence[int],  # sizes of the hidden layers; none makes it a single linear layer
+        dim_out: int,  # size of the output
+        # end with a ReLU as well, as embeddings and encoders do; heads and decoders do not
         relu_out: bool = False,
-        dropout: float = 0.0,
+        dropout: float = 0.0,  # rate after each ReLU
     ) -> None:
         super().__init__()
         sizes = [*hidden, dim_out]
@@ -84,11 +78,7 @@ class MLP(nn.Module):
 class Fourier(nn.Module):
     """x → W [x, sin(2^k π/4 x), cos(2^k π/4 x)], k = 0 … K − 1: a network of few layers cannot make fast waves itself.
 
-    Args:
-        dim_x: number of inputs.
-        dim_waves: number of inputs, the first ones, that get waves; codes need none.
-        num_waves: K.
-        dim_out: size of the output.
+    The first `dim_waves` inputs get K = `num_waves` waves each; codes need none.
     """
 
     def __init__(self, dim_x: int, dim_waves: int, num_waves: int, dim_out: int) -> None:
@@ -105,10 +95,7 @@ class Fourier(nn.Module):
 class GaussianHead(nn.Module):
     """dim_in → [μ, ln σ], one linear step (App. E), with σ kept in a range where training is stable.
 
-    Args:
-        dim_in: size of the representation.
-        dim_lat: size of the latent variable.
-        scale: "bounded" for σ = 0.1 + 0.9·sigmoid(·), or "exp" for σ = exp(·), the other reading.
+    `scale` is "bounded" for σ = 0.1 + 0.9·sigmoid(·), or "exp" for σ = exp(·), the other reading.
     """
 
     def __init__(self, dim_in: int, dim_lat: int, scale: str = "bounded") -> None:
@@ -125,13 +112,7 @@ class GaussianHead(nn.Module):
 
 
 class LeNet(nn.Module):
-    """Image → [20, M, 50, F, 500] with kernel 5 → dim_out, ReLU after each (App. E), for MNIST.
-
-    Args:
-        image: channels, height, width.
-        dim_out: size of the embedding.
-        dropout: rate after each ReLU.
-    """
+    """Image [channels, height, width] → [20, M, 50, F, 500], kernel 5 → dim_out, with ReLU, for MNIST (App. E)."""
 
     def __init__(self, image: Shape, dim_out: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -168,13 +149,9 @@ VGG19: tuple[int | str, ...] = (
 
 
 class VGG(nn.Module):
-    """Image → 3×3 convolutions with batch norm and max pooling → dim_out (App. E), for CIFAR-10.
+    """Image (channels, height, width) → 3×3 convolutions with batch norm and pooling → dim_out (App. E), for CIFAR-10.
 
-    Args:
-        image: channels, height, width.
-        dim_out: size of the embedding.
-        layers: output channels, and "M" for a max pooling.
-        dropout: rate after each ReLU.
+    `layers` lists output channels, and "M" for a max pooling.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.gaussian import DiagonalGaussian
-from dsvnp.naming import unknown
+from dsvnp.naming import at_least_one, lookup
 from dsvnp.predictive import log_mean_exp
 
 KINDS = ("elbo", "iw", "npml", "gsnn", "si")
@@ -80,23 +80,18 @@ class Weights(NamedTuple):
 
 
 def weighted_loss(
-    bound: Bound,
-    weights: Weights,
+    bound: Bound,  # terms of a batch
+    weights: Weights,  # β_local and β_global
+    # divisor of the per-point terms, the batch's own count by default; the count of the joint batch where this one is
+    # a part of it
     num_points: Tensor | None = None,
+    # divisor of an undivided KL_G; by default the number of tasks in the batch
     num_tasks: Tensor | float | None = None,
+    # divide KL_G by the number of points, as a bound on all points of a task implies. False counts it once per point
+    # instead (the bound as printed, for a single y_*)
     divide_global: bool = True,
 ) -> Tensor:
-    """The negative weighted bound per point (Eq. 19), which training minimises.
-
-    Args:
-        bound: terms of a batch.
-        weights: β_local and β_global.
-        num_points: divisor of the per-point terms, the batch's own count by default; the count of the joint
-            batch where this one is a part of it.
-        num_tasks: divisor of an undivided KL_G; by default the number of tasks in the batch.
-        divide_global: divide KL_G by the number of points, as a bound on all points of a task implies. False
-            counts it once per point instead (the bound as printed, for a single y_*).
-    """
+    """The negative weighted bound per point (Eq. 19), which training minimises."""
     points = bound.num_points.sum().clamp(min=1) if num_points is None else num_points
     tasks = bound.num_points.shape[0] if num_tasks is None else num_tasks
     local = (bound.log_likelihood - weights.beta_local * bound.kl_local).sum() / points
@@ -195,15 +190,12 @@ class Objective:
             raise ValueError(f"divide_by must be 'scored' or 'all', got {self.divide_by!r}")
         if self.anneal != "none" and not self.anneal_steps >= 1:
             raise ValueError(f"annealing needs anneal_steps of at least 1, got {self.anneal_steps}")
-        for name in ("num_global", "num_local"):
-            if not (draws := getattr(self, name)) >= 1:
-                raise ValueError(f"{name} must be at least 1, got {draws}; raise it")
+        at_least_one(num_global=self.num_global, num_local=self.num_local)
         self._check_kind()
 
     def _check_kind(self) -> None:
         """Refuse settings that the kind cannot use."""
-        if self.kind not in KINDS:
-            raise ValueError(unknown(self.kind, KINDS, "kind of objective"))
+        lookup(self.kind, dict.fromkeys(KINDS), "kind of objective")
         if not 0 <= self.mix <= 1:
             raise ValueError(f"mix must lie between 0 and 1, got {self.mix}")
         if not self.free_bits >= 0:
@@ -254,10 +246,7 @@ class Objective:
     def weights(self, base: Weights, step: Tensor, log_multipliers: Tensor) -> Weights:
         """Weights at a step: annealed β, or the multiplier where the term is constrained.
 
-        Args:
-            base: β_local and β_global of this replica.
-            step: number of steps taken, a tensor, whose changes a captured graph sees.
-            log_multipliers: logarithms of λ_L and λ_G, [2].
+        `base` has the β of this replica; a captured graph sees changes of `step`; logarithms of λ_L and λ_G are [2].
         """
         ramp = annealing(self.anneal, self.anneal_steps, step)
         multipliers = log_multipliers.exp()
@@ -271,12 +260,8 @@ class Objective:
     def ascend(self, log_multipliers: Tensor, kl_local: Tensor, kl_global: Tensor) -> Tensor:
         """Raise a multiplier while its KL is above ε and lower it while below (dual ascent in log space).
 
-        The step is relative to ε and bounded: a KL of thousands at the start cannot make the multiplier explode.
-
-        Args:
-            log_multipliers: logarithms of λ_L and λ_G, [2].
-            kl_local: local KL per point.
-            kl_global: global KL per task.
+        KL_L is per point, KL_G per task, the multipliers [2]. The step is relative to ε and bounded: a KL of thousands
+        at the start cannot make a multiplier explode.
         """
         excess = torch.stack(
             [

@@ -1,24 +1,16 @@
-"""Forms that JSON must have before it is used: settings by name, lists, numbers, texts.
+"""Forms that JSON must have before it is used: settings by name, lists, numbers, texts; and how two records differ.
 
 A file that someone sends, or that a disk has damaged, is refused in one line that names it and what is wrong there.
 """
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 LARGEST = 256 * 2**20  # bytes: a thousand times what the largest run of the paper leaves
-
-
-class _Number:
-    """A finite number, no truth value; or null, where `make_row` had none."""
-
-
-class _Text:
-    """A short text in one line."""
-
-
-NUMBER, TEXT = _Number(), _Text()
+NUMBER = object()  # a finite number, no truth value; or null, where `make_row` had none
+TEXT = object()  # a short text in one line
 
 
 def read_json(path: Path, remedy: str, largest: int = LARGEST) -> Any:
@@ -59,6 +51,16 @@ def wrong(data: Any, form: Any, place: str = "") -> str:
     else:
         return "" if _is(data, form) else f"{here} = {_short(data)}, not {_words(form)}"
     return next(filter(None, (wrong(value, inner, name) for name, value, inner in parts)), "")
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """The settings in which two records differ, those inside others by their dotted names, with both values."""
+    for key in sorted(one.keys() | other.keys()):
+        a, b = one.get(key), other.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            yield from ((f"{key}.{name}", *values) for name, *values in differences(a, b))
+        elif a != b:
+            yield key, a, b
 
 
 def _is(data: Any, form: Any) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -216,8 +217,4 @@ def _check_set(role: str, x: Tensor, y: Tensor | None, mask: Tensor) -> None:
 def _pad_and_cat(values: Sequence[Tensor]) -> Tensor:
     """Concatenate along tasks after padding the points axis with zeros (False for masks)."""
     slots = max(value.shape[1] for value in values)
-    padded = []
-    for value in values:
-        filler = value.new_zeros(value.shape[0], slots - value.shape[1], *value.shape[2:])
-        padded.append(torch.cat([value, filler], dim=1))
-    return torch.cat(padded)
+    return torch.cat([F.pad(v, (0, 0) * (v.ndim - 2) + (0, slots - v.shape[1])) for v in values])

@@ -149,7 +149,7 @@ def test_python_m_dsvnp_is_the_command():
 def test_all_runs_what_needs_no_data_and_ends_with_the_report(tmp_path, monkeypatch):
     monkeypatch.delenv("DSVNP_DATA", raising=False)
     few = ("toy", "multioutput")  # one that needs no data and one that does are enough
-    monkeypatch.setattr(EXPERIMENTS, "classes", {name: EXPERIMENTS.classes[name] for name in few})
+    monkeypatch.setattr(EXPERIMENTS, "data", {name: EXPERIMENTS.data[name] for name in few})
     words = [
         "reproduce",
         "all",

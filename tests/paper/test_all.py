@@ -58,10 +58,11 @@ class Needy(Plain):
 
     domain: str = "sea"
 
-    def missing(self, data_dir: Path | None) -> str | None:
+    def read_data(self, data_dir: Path | None) -> None:
         if data_dir is None:
             raise ValueError("no directory")
-        return None if (data_dir / self.domain).is_file() else f"{self.domain} is not there"
+        if not (data_dir / self.domain).is_file():
+            raise FileNotFoundError(f"{self.domain} is not there")
 
 
 @pytest.fixture(autouse=True)

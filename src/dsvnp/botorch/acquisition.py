@@ -18,12 +18,7 @@ from dsvnp.botorch.model import NeuralProcessModel
 
 
 class MixtureLogEI(AcquisitionFunction):
-    """Logarithm of the expected improvement on the best value, for one output and q = 1.
-
-    Args:
-        model: a network without a global latent.
-        best_f: the best value so far.
-    """
+    """Logarithm of the expected improvement on the best value, for one output, q = 1 and a network without z_G."""
 
     def __init__(self, model: NeuralProcessModel, best_f: float | Tensor) -> None:
         super().__init__(model=model)

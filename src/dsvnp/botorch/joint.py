@@ -25,15 +25,9 @@ SMALLEST = 1e-4  # eigenvalue of a matrix of correlations
 def correlations(
     reader: Reader, x: Tensor, y: Tensor, targets: Tensor, mean: Tensor, deviation: Tensor
 ) -> Tensor:
-    """Correlations of the function's values at the targets of each row, [R, m, q, q].
+    """Correlations of the function's values at the targets [R, q, d] of each row, [R, m, q, q].
 
-    Args:
-        reader: the network.
-        x: inputs of the contexts, [R, N, d].
-        y: outputs of the contexts, [R, N, m].
-        targets: inputs, [R, q, d].
-        mean: predictive means μ, [R, q, m].
-        deviation: predictive standard deviations √v, [R, q, m].
+    Contexts are x [R, N, d] and y [R, N, m]; `mean` and `deviation` are the predictive μ and √v, [R, q, m].
     """
     rows, count, dims = targets.shape
     pushed = torch.stack([mean + deviation, mean - deviation])  # [2, R, q, m]

@@ -79,15 +79,7 @@ class Context:
 
 
 class Reader:
-    """A frozen network with fixed draws of its latents.
-
-    Args:
-        network: a network of numbers, in evaluation mode and without gradients of its weights.
-        scaling: of inputs and outputs.
-        num_draws: K, draws of z_G.
-        num_local: draws of z_* that each function is averaged over.
-        seed: of the draws and orders.
-    """
+    """A frozen network with fixed draws: K of z_G, and `num_local` of z_* that each function is averaged over."""
 
     def __init__(
         self, network: NeuralProcess, scaling: Scaling, num_draws: int, num_local: int, seed: int

@@ -14,19 +14,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Warp:
-    """y -> (−ln(top − y + c) − mean) / std, above the top a straight line with the slope that it has there.
+    """y -> (−ln(top − y + c) − mean) / std, above the top a straight line with the slope that it has there."""
 
-    Attributes:
-        top: the best output.
-        offset: c.
-        mean: of the warped outputs.
-        std: of the warped outputs.
-    """
-
-    top: float
-    offset: float
-    mean: float = 0.0
-    std: float = 1.0
+    top: float  # the best output
+    offset: float  # c
+    mean: float = 0.0  # of the warped outputs
+    std: float = 1.0  # of the warped outputs
 
     @classmethod
     def of(cls, y: Tensor, share: float = 0.02) -> Warp:

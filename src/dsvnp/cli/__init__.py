@@ -16,8 +16,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (tables, export, library, playground, pretrain, paper):
-    group.register(app)
+for command in (
+    *(tables.fit, tables.predict, tables.evaluate, export.export),
+    *(library.models, library.demo, playground.playground),
+    *(pretrain.pretrain, paper.reproduce, paper.report),
+):
+    app.command()(command)
 
 
 def _version(asked: bool) -> None:

@@ -62,8 +62,3 @@ def _read(model: str, classes: int | None) -> Any:
             f"{model} holds no estimator: pass a folder that `dsvnp fit` wrote, or a network's card"
         )
     return pretrained_graph(model, None, classes)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(export)

@@ -70,9 +70,3 @@ def demo(
             from dsvnp.demo import run_demo
 
             run_demo(out, Console(), place)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(models)
-    app.command()(demo)

@@ -156,9 +156,3 @@ def changes_of(pairs: list[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             out[name] = text
     return out
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(reproduce)
-    app.command()(report)

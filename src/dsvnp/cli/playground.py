@@ -24,8 +24,3 @@ def playground(
             server.serve_forever()
         except KeyboardInterrupt:
             typer.echo("Stopped.")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(playground)

@@ -69,8 +69,3 @@ def pretrain(
         fleet = run(recipe, folder, where, *settings)
     if fleet.cluster.writes:
         typer.echo(f"{recipe.name}: step {fleet.num_steps_taken}, checkpoints in {folder / 'checkpoints'}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(pretrain)

@@ -51,15 +51,7 @@ def chosen_columns(
 def inputs_of(
     estimator: BaseNP, rows: Columns, path: Path, problems: Problems, targets: Sequence[str] = ()
 ) -> Columns:
-    """The columns a model was fitted to, in its order; others do not matter.
-
-    Args:
-        estimator: the model.
-        rows: the table.
-        path: its file.
-        problems: columns whose cells could not be read.
-        targets: columns that must be there too.
-    """
+    """The columns a model was fitted to, in its order; others do not matter, but `targets` must be there too."""
     names = list(getattr(estimator, "feature_names_in_", []))
     if not names:
         raise ValueError("the model was fitted to arrays, whose columns have no names; ask it from Python")
@@ -105,12 +97,8 @@ def without_missing(
 ) -> tuple[Columns, Array]:
     """The rows to use, and which those are: all of them, unless those with a missing number are to be left out.
 
-    Args:
-        rows: the inputs.
-        encoding: what a model takes them for; None, in a fit, goes by what they look like.
-        drop: leave rows out in which a number or date is missing; an empty text is a category.
-        strict: refuse them, all columns at once.
-        path: the file.
+    `encoding` is what a model takes them for; None, in a fit, goes by what they look like. `drop` leaves rows out in
+    which a number or date is missing (an empty text is a category); `strict` refuses them, all columns at once.
     """
     keep = np.ones(len(rows), dtype=bool)
     texts = None if encoding is None else dict(zip(encoding.names, encoding.categories, strict=True))
@@ -135,25 +123,15 @@ def without_missing(
 
 
 def check_learnable(
-    rows: Columns,
-    chosen: Sequence[str],
-    targets: Sequence[str],
-    kind: type[BaseNP],
-    strict: bool,
-    path: Path,
-    problems: Problems,
+    rows: Columns,  # the table
+    chosen: Sequence[str],  # columns to predict from
+    targets: Sequence[str],  # columns to predict
+    kind: type[BaseNP],  # of the estimator
+    strict: bool,  # refuse missing inputs
+    path: Path,  # its file
+    problems: Problems,  # columns whose cells could not be read
 ) -> None:
-    """Refuse a table that cannot be learned from, and list all that is wrong with its columns.
-
-    Args:
-        rows: the table.
-        chosen: columns to predict from.
-        targets: columns to predict.
-        kind: of the estimator.
-        strict: refuse missing inputs.
-        path: its file.
-        problems: columns whose cells could not be read.
-    """
+    """Refuse a table that cannot be learned from, and list all that is wrong with its columns."""
     inputs = rows.select([name for name in chosen if name not in problems])
     sound = [name for name in targets if name not in problems]
     all_at_once(

@@ -265,9 +265,3 @@ def _save_and_show(estimator: BaseNP, out: Path, title: str) -> None:
     write_atomically(out / PLOT, plot)
     messages.show(estimator.validation_, title, targets)
     messages.say("The model is in ", out, f", with a calibration plot. {estimator.how_it_predicts}.")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    for command in (fit, predict, evaluate):
-        app.command()(command)

@@ -103,8 +103,7 @@ def texts_for(estimator: BaseNP) -> set[str]:
 
 def understood(encoding: Encoding, targets: Sequence[str], classes: Sequence[Any] | None) -> str:
     """What a fit takes the columns for, in a line; `classes` is None for numbers."""
-    cycles = encoding.cycles or (None,) * len(encoding.names)
-    kinds = list(zip(encoding.names, encoding.categories, cycles, strict=True))
+    kinds = list(zip(encoding.names, encoding.categories, encoding.cycles, strict=True))
     numbers = [name for name, categories, around in kinds if categories is None and around is None]
     dates = [name for name, _, around in kinds if around is not None]
     texts = [f"{name} ({len(categories)})" for name, categories, _ in kinds if categories is not None]

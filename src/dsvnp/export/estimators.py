@@ -20,12 +20,7 @@ from dsvnp.tabular.trained.ensemble import Ensemble, dissent_of, fixed_noise, sh
 
 
 class EnsembleModule(nn.Module):
-    """All members of an ensemble: scaling in float64, networks in float32, as estimators predict many rows.
-
-    Args:
-        ensemble: the members.
-        filling: what stands in for missing inputs.
-    """
+    """All members of an ensemble: scaling in float64, networks in float32, as estimators predict many rows."""
 
     def __init__(self, ensemble: Ensemble, filling: Filling) -> None:
         super().__init__()

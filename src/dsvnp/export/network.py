@@ -41,14 +41,7 @@ class NetworkModule(nn.Module):
 
 
 def network_graph(model: NeuralProcess, num_global: int = 16, num_local: int = 2, seed: int = 0) -> Graph:
-    """Make the graph of a model.
-
-    Args:
-        model: the model; a copy of it is changed.
-        num_global: draws K of z_G that the file holds.
-        num_local: draws S of z_* for each of them.
-        seed: of the draws.
-    """
+    """Make the graph of a copy of a model; the file holds seeded draws, K of z_G and S of z_* for each of them."""
     dtype = next(model.parameters()).dtype
     noise = draw_noise(
         model.noise_shapes(1, 1, num_global, num_local, shared=True),

@@ -26,10 +26,7 @@ from dsvnp.sources.priors.tables import CLIP_OUTPUT
 class ScaledModule(nn.Module):
     """A network with coded inputs, the scaling of its context, and the way back.
 
-    Args:
-        model: the network.
-        view: how a curve is shown to it.
-        settings: of `standardise`.
+    A view is how a curve is shown to it; settings are those of `standardise`.
     """
 
     def __init__(self, model: NeuralProcess, view: CurveView | None = None, **settings: Any) -> None:

@@ -10,11 +10,7 @@ from dsvnp.predictive import CategoricalPredictive, Predictive
 
 
 class Categorical(Likelihood):
-    """One of several classes; labels are integers [B, T, 1], read by an encoder as one-hot vectors.
-
-    Args:
-        num_classes: number of classes.
-    """
+    """One of several classes; labels are integers [B, T, 1], read by an encoder as one-hot vectors."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -63,10 +59,6 @@ class NumberOrClass(Likelihood):
 
     y is [B, T, 2]: a number or a label, and 0 or 1 for which of the two. It is for training; a network trained with it
     becomes one with a plain likelihood before it predicts (`dsvnp.pretrained`).
-
-    Args:
-        num_classes: number of classes.
-        numbers: the likelihood of one number.
     """
 
     def __init__(self, num_classes: int, numbers: GaussianMixture) -> None:

@@ -18,11 +18,7 @@ BACKGROUND_SIGMA = 4.0
 
 
 class Regression(Likelihood):
-    """What the likelihoods of numbers share: y enters an encoder as it is.
-
-    Args:
-        dim_y: number of outputs.
-    """
+    """What the likelihoods of numbers share: y enters an encoder as it is."""
 
     def __init__(self, dim_y: int) -> None:
         super().__init__()
@@ -41,16 +37,11 @@ class Regression(Likelihood):
 
 
 class LearnedSigma(Regression):
-    """A regression whose decoder puts out σ, in one of two forms.
+    """A regression whose decoder puts out σ, in one of two forms, with a floor in the units of y.
 
     "softplus": σ = floor + (1 − floor)·softplus(·). With the floor of 0.1 that is customary, a negative log-likelihood
     cannot fall below −1.384 per output. "exp": σ = floor + exp(·), with ln σ held smoothly above −12, which keeps a
     density finite where there is no floor.
-
-    Args:
-        dim_y: number of outputs.
-        floor: smallest σ, in the units of y.
-        form: "softplus" or "exp".
     """
 
     def __init__(self, dim_y: int, floor: float, form: str) -> None:
@@ -104,24 +95,17 @@ class GaussianMixture(LearnedSigma):
     A narrow σ far from an outlier has a loss of any size, and its gradient drowns all others. With `background` one
     more component, of which nothing is learned, always has that weight: N(0, 4²) in units of standardised outputs. It
     bounds what an outlier costs, and all other points pay ln(1 − background).
-
-    Args:
-        dim_y: number of outputs.
-        num_components: M.
-        floor: smallest σ, in the units of y.
-        form: "softplus" or "exp", see `LearnedSigma`.
-        background: weight of the wide component; 0 for none.
     """
 
     offsets: Tensor
 
     def __init__(
         self,
-        dim_y: int,
-        num_components: int = 20,
-        floor: float = 0.1,
-        form: str = "softplus",
-        background: float = 0.0,
+        dim_y: int,  # number of outputs
+        num_components: int = 20,  # M
+        floor: float = 0.1,  # smallest σ, in the units of y
+        form: str = "softplus",  # "softplus" or "exp", see `LearnedSigma`
+        background: float = 0.0,  # weight of the wide component; 0 for none
     ) -> None:
         super().__init__(dim_y, floor, form)
         if num_components < 1:
@@ -171,17 +155,11 @@ class GaussianMixture(LearnedSigma):
 
 
 class LowRankGaussian(LearnedSigma):
-    """N(y; μ, diag(σ²) + W Wᵀ) over all outputs of a point, with W of a few columns.
+    """N(y; μ, diag(σ²) + W Wᵀ) over all outputs of a point, with W of `rank` columns; σ as in `LearnedSigma`.
 
     At W = 0 the gradient with respect to W is zero: a decoder that starts near zero would leave it slowly. W is
     therefore the decoder's output plus a fixed offset with orthogonal columns, cosines of rising frequency over the
     outputs; the first lets all outputs vary together.
-
-    Args:
-        dim_y: number of outputs D.
-        rank: number of columns of W.
-        floor: smallest σ, in the units of y.
-        form: "softplus" or "exp", see `LearnedSigma`.
     """
 
     offsets: Tensor
@@ -221,9 +199,6 @@ class FixedGaussian(Regression):
     """Squared error, averaged over outputs, as the training term (Sec. 4.3); σ is not learned.
 
     For prediction σ is a buffer, one value per output: 1 until someone who has held-out residuals sets it.
-
-    Args:
-        dim_y: number of outputs.
     """
 
     sigma: Tensor

@@ -43,13 +43,7 @@ def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def reliability(probs: Tensor, labels: Tensor, num_bins: int = 15) -> Reliability:
-    """Sort points by confidence, the largest probability, into bins ((m − 1)/M, m/M] of equal width.
-
-    Args:
-        probs: class probabilities, [N, classes].
-        labels: true classes, [N].
-        num_bins: M.
-    """
+    """Sort points by confidence, the largest probability [N, classes], into M bins of equal width, ((m − 1)/M, m/M]."""
     confidence, correct = _judge(probs, labels)
     index = _bins(confidence, num_bins)
     num_points = torch.bincount(index, minlength=num_bins)

@@ -133,13 +133,9 @@ def pit_coverage(values: Tensor, levels: Tensor | Sequence[float]) -> Tensor:
 
 
 def coverage(predictive: Predictive, y: Tensor, level: float, mask: Tensor | None = None) -> Tensor:
-    """Share of outputs inside their central predictive interval, []; calibrated is a share of `level`.
+    """Share of outputs y [B, T, D] inside their central predictive interval, []; calibrated is a share of `level`.
 
-    Args:
-        predictive: predictive of a regression.
-        y: outputs, [B, T, D]; NaN where unknown.
-        level: probability of the interval, as 0.9.
-        mask: True where a point counts, [B, T]; all of them by default.
+    Of unknown outputs (NaN) none counts, and with a mask [B, T] no point outside it.
     """
     predictive = _continuous(predictive)
     check_outputs(predictive, y, "y")

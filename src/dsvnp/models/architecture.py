@@ -11,7 +11,7 @@ from torch import nn
 
 from dsvnp import likelihoods
 from dsvnp.models.transformer import Transformer
-from dsvnp.naming import lookup, unknown
+from dsvnp.naming import at_least_one, lookup
 from dsvnp.networks import MLP, VGG, VGG19, Fourier, LeNet
 
 
@@ -110,9 +110,8 @@ class Architecture:
     deterministic_path: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank", "num_waves"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        sizes = ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank", "num_waves")
+        at_least_one(**{name: getattr(self, name) for name in sizes})
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
         if self.self_attention < 0:
@@ -171,10 +170,8 @@ class Architecture:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:
         """Make an architecture from parsed JSON; an unknown key is refused with a suggestion."""
-        known = [each.name for each in fields(cls)]
         for key in values:
-            if key not in known:
-                raise ValueError(unknown(key, known, "architecture setting"))
+            lookup(key, {each.name: each for each in fields(cls)}, "architecture setting")
         settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         for name in ("transformer", "cells"):
             if isinstance(sizes := settings.get(name), dict):

@@ -26,12 +26,13 @@ from torch import Tensor, nn
 from dsvnp.autoregression import predict_by_chains
 from dsvnp.gaussian import DiagonalGaussian
 from dsvnp.models.architecture import Architecture, make_likelihood
-from dsvnp.models.functions import FunctionDraws, at_least_one
+from dsvnp.models.functions import FunctionDraws
 from dsvnp.models.noise import Noise as Noise
 from dsvnp.models.noise import check_noise, noise_of
 from dsvnp.models.noise import draw_noise as draw_noise
 from dsvnp.models.noise import evaluating as evaluating
 from dsvnp.models.noise import is_uniform as is_uniform
+from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
 from dsvnp.objectives import Bound, Draws
 from dsvnp.predictive import Predictive
@@ -39,11 +40,9 @@ from dsvnp.task import Task
 
 
 class NeuralProcess(FunctionDraws):
-    """A model of p(y_T | x_T, C) behind one contract.
+    """A model of p(y_T | x_T, C) behind one contract, of the sizes and choices of an architecture.
 
-    Args:
-        arch: sizes and choices.
-        embedding: a network of your own from [..., dim_x] to [..., dim_latx], in place of `arch.embed_x`.
+    `embedding` is a network of your own from [..., dim_x] to [..., dim_latx], in place of `arch.embed_x`.
     """
 
     name: ClassVar[str]
@@ -227,11 +226,8 @@ class NeuralProcess(FunctionDraws):
     def prior_draws(self, task: Task, noise: Noise, *, propose_local: bool = False) -> Draws:
         """Draw z_G from p(z_G | C), as prediction does, and score the targets; the context is among them.
 
-        Args:
-            task: tasks with their context among the targets.
-            noise: random numbers of `noise_shapes`.
-            propose_local: draw each z_* from its posterior given that z_G, for an importance-weighted estimate. It is
-                drawn from its prior otherwise, and where `local_latent` gives none.
+        `propose_local` draws each z_* from its posterior given that z_G, for an importance-weighted estimate. It is
+        drawn from its prior otherwise, and where `local_latent` gives none.
         """
         y_target, _ = task.all_points()
         summary = self.read(self.summarise(task, noise), task.x_target)
@@ -284,9 +280,7 @@ class NeuralProcess(FunctionDraws):
     @final
     def check(self, task: Task, num_global: int = 1, num_local: int = 1, validate: bool = True) -> None:
         """Refuse bad input before any computation; check values only if `validate`."""
-        for name, value in (("num_global", num_global), ("num_local", num_local)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}; raise it")
+        at_least_one(num_global=num_global, num_local=num_local)
         if not self.takes(task.x_target.shape[-1]):
             raise ValueError(
                 f"x has {task.x_target.shape[-1]} features but the model was made for {self.arch.dim_x}; "

@@ -46,8 +46,7 @@ class CNP(NeuralProcess):
         y_target, in_context = task.all_points()
         x, y = self.embed.pair(task.x_target, y_target, self.likelihood)
         raw = self.decoder(x, *self._context(x, y, in_context))[None, None]  # [1, 1, B, T, raw]
-        log_likelihood = self.likelihood.log_prob(raw, y_target)
-        return Draws(log_likelihood, self.counted(task))
+        return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
 
     def summarise(self, task: Task, noise: Noise) -> tuple[Tensor, ...]:
         """r_C, [B, 1, H], or what each of two deterministic paths makes of the context."""

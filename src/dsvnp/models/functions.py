@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dsvnp import autoregression
 from dsvnp.models.noise import evaluating
+from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
 from dsvnp.predictive import Predictive
 from dsvnp.task import Task
@@ -137,10 +138,3 @@ class FunctionDraws(nn.Module, ABC):
     def _one_draw(self, task: Task, **settings: Any) -> Predictive:
         """One pass with one draw of z_G, as a chain takes it at each step."""
         return self._predict(task, num_global=1, **settings)
-
-
-def at_least_one(**counts: int) -> None:
-    """Refuse numbers below 1."""
-    for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}; pass a larger number")

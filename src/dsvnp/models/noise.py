@@ -38,10 +38,8 @@ def check_noise(
 ) -> None:
     """Refuse noise that a model does not know, or of another shape, which torch might repeat without a word.
 
-    Args:
-        noise: what a caller passes; names that are left out put those latents at their mean.
-        shapes: `noise_shapes` of T targets, K and S draws.
-        num_targets: T; a points axis of size 1 serves all targets.
+    A name that is left out puts its latents at their mean; a points axis of size 1 serves all targets. `shapes` gives
+    the `noise_shapes` of T targets, K and S draws.
     """
     known = shapes(num_targets, 1, 1)
     draws = {name: len(value) for name, value in noise.items() if value.ndim}

@@ -61,9 +61,7 @@ def global_head(arch: Architecture) -> nn.Module:
 class GlobalLatent(nn.Module):
     """q(z_G | T) and p(z_G | C): encode each point once, aggregate over either set, one head (Eq. 8, 11).
 
-    Args:
-        arch: sizes, the aggregator, and whether the prior has networks of its own.
-        embed: the embeddings whose outputs it reads, or the sizes of other inputs.
+    It reads the outputs of `embed`, or other inputs of some sizes.
     """
 
     def __init__(self, arch: Architecture, embed: Embeddings | Sizes) -> None:
@@ -83,9 +81,8 @@ class GlobalLatent(nn.Module):
         """Posterior and prior, each [B, Z], from all points of a task and the flags of its context."""
         r = self.encoder(x, y)
         q = self.head(self.aggregate(r, in_context if self.context_posterior else mask))
-        if self.prior_encoder is not None:
-            return q, self.prior(x, y, in_context)
-        return q, self.head(self.aggregate(r, in_context))
+        shared = self.prior_encoder is None
+        return q, self.head(self.aggregate(r, in_context)) if shared else self.prior(x, y, in_context)
 
     def prior(self, x: Tensor, y: Tensor, mask: Tensor) -> DiagonalGaussian:
         """p(z_G | C), [B, Z]."""

@@ -38,12 +38,7 @@ class Summary(NamedTuple):
 
 
 class Cells(nn.Module):
-    """Tables → tokens of rows: layers that alternate between the columns of a row and the rows of a column.
-
-    Args:
-        arch: sizes, and whether the second half of x holds codes.
-        dim_y: size of y as an encoder sees it.
-    """
+    """Tables → tokens of rows: layers that alternate between the columns of a row and the rows of a column."""
 
     codes: Tensor
 
@@ -70,11 +65,8 @@ class Cells(nn.Module):
     ) -> tuple[Tensor, list[Slots]]:
         """Tokens of rows, [B, T, W], and the slots of each layer among the rows of a column.
 
-        Args:
-            x: values, and codes where there are any, [B, T, D or 2·D].
-            y: encoded outputs, [B, T, dim_y]; read where seen.
-            seen: True for rows of the context, [B, T]; without `memory` these are what all rows attend to.
-            memory: slots of a context that was read before.
+        x [B, T, D or 2·D] holds values, and codes where there are any; encoded outputs y [B, T, dim_y] are read where
+        `seen` [B, T]. Rows attend to the seen ones or, with `memory`, to the slots of a context that was read before.
         """
         values, code = x.unflatten(-1, (2, -1)).unbind(-2) if self.coded else (x, torch.zeros_like(x))
         used = (code > UNUSED / 2).all(1)  # [B, D]

@@ -27,11 +27,6 @@ class Backbone(nn.Module):
 
     A token reads (x, y or 0, which outputs are known): the flags distinguish a missing value from a zero. An
     equivariant token reads no x.
-
-    Args:
-        arch: sizes.
-        likelihood: how y is encoded.
-        embedding: a network of the user's own for x.
     """
 
     def __init__(self, arch: Architecture, likelihood: Likelihood, embedding: nn.Module | None) -> None:
@@ -66,11 +61,7 @@ class Backbone(nn.Module):
         """Embedded x of all points of a training task, and tokens [B, T, W]: as targets, and as members of the task.
 
         A member has seen its own y if it is in the context. As a target it has not; where the context is not scored
-        the two are one, and targets of the context are not to be used.
-
-        Args:
-            task: all points with the context among them.
-            scored_all: whether the context's points are targets as well.
+        (`scored_all` is False) the two are one, and targets of the context are not to be used.
         """
         y, in_context = task.all_points()
         x = self.embed.x(task.x_target)

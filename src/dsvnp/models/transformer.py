@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dsvnp.aggregators import average
-from dsvnp.naming import unknown
+from dsvnp.naming import lookup
 from dsvnp.networks import ConcatLinear
 
 # numbers per pair of query and slot that prediction holds at once: 128 MiB in float32
@@ -79,10 +79,8 @@ class Transformer:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Transformer:
         """Make settings from parsed JSON; an unknown key is refused with a suggestion."""
-        known = [field.name for field in fields(cls)]
         for key in values:
-            if key not in known:
-                raise ValueError(unknown(key, known, "transformer setting"))
+            lookup(key, {each.name: each for each in fields(cls)}, "transformer setting")
         settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         return cls(**settings)
 
@@ -155,9 +153,7 @@ def turn(h: Tensor, places: Tensor, back: bool = False) -> Tensor:
 class Layer(nn.Module):
     """One pre-norm layer: multi-head attention to the slots, then a feed-forward network, each added to the tokens.
 
-    Args:
-        settings: sizes.
-        dim_x: number of inputs, whose differences an equivariant layer reads.
+    An equivariant layer reads differences of `dim_x` inputs.
     """
 
     is_region = True  # one of many alike, worth compiling by itself
@@ -219,12 +215,7 @@ class Layer(nn.Module):
 
 
 class Trunk(nn.Module):
-    """All layers and a last norm.
-
-    Args:
-        settings: sizes.
-        dim_x: number of inputs whose differences equivariant or rotary layers read; further ones are codes.
-    """
+    """All layers and a last norm; equivariant or rotary ones read differences of the first `dim_x` inputs."""
 
     def __init__(self, settings: Transformer, dim_x: int) -> None:
         super().__init__()

@@ -32,16 +32,8 @@ def plan(
     for kind in kinds:
         for part in kind.parts:
             made = make_experiment(kind, preset, **part, **given)
-            jobs.append(Job("-".join([kind.name, *map(str, part.values())]), made, _missing(made, data_dir)))
+            jobs.append(Job("-".join([kind.name, *map(str, part.values())]), made, made.missing(data_dir)))
     return jobs
-
-
-def _missing(experiment: Experiment, data_dir: Path | None) -> str | None:
-    """Why an experiment cannot run, if so; a damaged file counts as missing."""
-    try:
-        return experiment.missing(data_dir)
-    except (ValueError, OSError) as error:
-        return str(error)
 
 
 def _run_one(place: Workplace, title: str, job: Job) -> bool:

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 
 from dsvnp.models import NeuralProcess
-from dsvnp.paper.datasets.locate import MissingDataError
+from dsvnp.naming import at_least_one
 from dsvnp.paper.label import Label
 from dsvnp.paper.records import check_name
 from dsvnp.sources.base import TaskSource
@@ -124,9 +124,7 @@ class Experiment(ABC):
     precision: str = "float32"  # of training, see `Settings`
 
     def __post_init__(self) -> None:
-        for name in ("num_seeds", "seeds_at_once"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        at_least_one(num_seeds=self.num_seeds, seeds_at_once=self.seeds_at_once)
         for name in self.extendable:
             items = value if isinstance(value := getattr(self, name), tuple) else ()
             if twice := [item for item in items if items.count(item) > 1]:
@@ -135,7 +133,7 @@ class Experiment(ABC):
     @classmethod
     @abstractmethod
     def presets(cls) -> dict[str, Self]:
-        """The settings of each preset."""
+        """The settings of each preset: "smoke" takes seconds, "quick" minutes on two cores; "paper" needs a GPU."""
 
     @abstractmethod
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
@@ -149,7 +147,7 @@ class Experiment(ABC):
         """What the experiment needs and does not find in the data directory, in one line; None if it can run."""
         try:
             self.read_data(data_dir)
-        except MissingDataError as error:
+        except (ValueError, OSError) as error:  # a damaged file counts as missing
             return str(error)
         return None
 

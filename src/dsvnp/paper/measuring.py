@@ -84,11 +84,8 @@ def double_draws(
 ) -> tuple[Mapping[str, float], Drawn]:
     """Double the draws behind several means until all are still: for ensembles, and for what is not a density.
 
-    Args:
-        estimate: the means by name, from a number of draws of each component.
-        first: draws to begin with.
-        components: parts of the mixture that each draw as often, as members of an ensemble.
-        how: tolerance, and limit of the draws of all components together.
+    `estimate` gives means by name from a number of draws of each component, of which there are `components`, such as
+    members of an ensemble; `how` limits the draws of all together.
     """
     history, draws = [estimate(first)], first
     while 2 * draws * components <= how.max_draws:

@@ -25,6 +25,7 @@ from dsvnp.paper.experiment import Drawn, Experiment, Unit, UnitResult, Workplac
 from dsvnp.paper.records import UNITS, read_record
 from dsvnp.paper.rows import grouped, make_row
 from dsvnp.paper.settings import as_json, joined, rebuild
+from dsvnp.schema import differences
 from dsvnp.training import Cluster
 
 DRAWING = threading.Lock()  # matplotlib draws for one thread at a time
@@ -49,9 +50,10 @@ def _run(experiment: Experiment, place: Workplace, resume: bool, cluster: Cluste
     units = load_units(experiment, place.out, resume and not begun)
     whole = _with_earlier(experiment, place.out)
     cluster.largest(0)  # all have read what is there before one adds to it
+    # As in a single run: the order in which units end, or runs are made, does not show.
+    order = {str(label): number for number, label in enumerate(whole.labels())}
     for _, result in (place.spread or _one_by_one)(experiment, _missing(experiment, units, place), place):
-        units.append(result)
-        units.sort(key=partial(_place_of, {str(label): n for n, label in enumerate(whole.labels())}))
+        units = sorted([*units, result], key=lambda u: (order.get(str(u.label), len(order)), u.seeds[0]))
         if cluster.writes:
             write_results(whole, units, place.out)
     if not units:
@@ -96,11 +98,6 @@ def measured(experiment: Experiment, unit: Unit, place: Workplace) -> UnitResult
     return stored(replace(result, seconds=seconds, machine=machine_name(place.device)))
 
 
-def _place_of(order: Mapping[str, int], unit: UnitResult) -> tuple[int, int]:
-    """Where a unit stands in a single run: the order in which units end, or runs are made, does not show."""
-    return order.get(str(unit.label), len(order)), unit.seeds[0]
-
-
 def stored(unit: UnitResult) -> UnitResult:
     """A unit as `units.json` gives it back: what is made of it is then the same in this run and in a resumed one."""
     return UnitResult.from_dict(json.loads(json.dumps(_plain(unit.to_dict()))))
@@ -135,21 +132,11 @@ def check_settings(experiment: Experiment, out: Path, config: Mapping[str, Any])
     """Refuse a folder whose settings differ from an experiment's, but for those that units record themselves."""
     mine, theirs = as_json(experiment), as_json(rebuild(type(experiment), config))
     free = tuple(f"{name}." for name in (*experiment.extendable, *experiment.recorded))
-    for key, (my, their) in _differences(mine, theirs):
+    for key, my, their in differences(mine, theirs):
         if not f"{key}.".startswith(free):
             raise ValueError(
                 f"{out} holds a run with {key} = {their!r}, not {my!r}; choose another --out, or remove it"
             )
-
-
-def _differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """The settings that differ, with both values; those inside others by their dotted names."""
-    for key in {**mine, **theirs}:
-        my, their = mine.get(key), theirs.get(key)
-        if isinstance(my, dict) and isinstance(their, dict):
-            yield from ((f"{key}.{name}", values) for name, values in _differences(my, their))
-        elif my != their:
-            yield key, (my, their)
 
 
 def _with_earlier(experiment: Experiment, out: Path) -> Experiment:

@@ -27,12 +27,9 @@ MANIFEST = "manifest.json"
 
 
 def export(model: NeuralProcess, path: Path, about: Mapping[str, Any] | None = None) -> int:
-    """Write a network for the page; returns how many weights the file holds.
+    """Write one of `MODELS` with a Gaussian likelihood for the page; return how many weights the file holds.
 
-    Args:
-        model: one of `MODELS` with a Gaussian likelihood.
-        path: file to write, which ends in .safetensors.
-        about: anything JSON can hold: what the network was trained on, its label.
+    `about` is anything JSON can hold: what the network was trained on, its label.
     """
     _check(model)
     tensors = {name: value.detach().half().cpu().contiguous() for name, value in _used(model).items()}
@@ -72,12 +69,7 @@ def about(path: Path) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, domains: Mapping[str, Any]) -> Path:
-    """List the networks of a folder for the page, with the domains that they were trained on.
-
-    Args:
-        folder: where the files are.
-        domains: what the tasks of each tab were like, by the tab's name.
-    """
+    """List the networks of a folder for the page, with what the tasks of each tab were like, by the tab's name."""
     networks = {path.stem: about(path) for path in sorted(folder.glob("*.safetensors"))}
     path = folder / MANIFEST
     path.write_text(json.dumps({"networks": networks, "domains": domains}, indent=1) + "\n", encoding="utf-8")

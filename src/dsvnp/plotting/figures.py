@@ -72,19 +72,14 @@ def draw_panel(axes: Axes, panel: FunctionPanel, colour: str) -> None:
 
 
 def functions_figure(
+    # for each row its title and its panels by model
     rows: Sequence[tuple[str, Mapping[Look, FunctionPanel]]],
-    path: Path,
-    limits: tuple[float, float] = (-2.2, 2.2),
+    path: Path,  # where to save; the ending decides the format
+    limits: tuple[float, float] = (-2.2, 2.2),  # range of y
+    # interval that the models were trained on, marked where it ends inside a panel
     trained: tuple[float, float] | None = None,
 ) -> Path:
-    """Draw a grid of panels, one row per function and one column per model, and save it.
-
-    Args:
-        rows: for each row its title and its panels by model.
-        path: where to save; the ending decides the format.
-        limits: range of y.
-        trained: interval that the models were trained on, marked where it ends inside a panel.
-    """
+    """Draw a grid of panels, one row per function and one column per model, and save it."""
     models = list(rows[0][1])
     with house_style():
         figure = Figure(figsize=(2.7 * len(models), 2.1 * len(rows)), layout="constrained")
@@ -170,14 +165,10 @@ def add_legend(figure: Figure, columns: int = 4) -> None:
 def lines_figure(
     plots: Sequence[Plot], path: Path, diagonal: bool = False, columns: int | None = None, bands: bool = True
 ) -> Path:
-    """Draw one or more plots of lines next to each other and save them.
+    """Draw plots of lines next to each other, `columns` in a row (all by default), and save them.
 
-    Args:
-        plots: what to draw.
-        path: where to save; the ending decides the format.
-        diagonal: draw y = x, what perfect calibration would be.
-        columns: plots in a row, the rest below them; all by default.
-        bands: draw the range over seeds; where many lines lie close together, their bands hide each other.
+    `diagonal` draws y = x, what perfect calibration would be. `bands` draws the range over seeds; where many lines lie
+    close together, their bands hide each other. The ending of the path decides the format.
     """
     columns = columns or len(plots)
     rows = -(-len(plots) // columns)
@@ -198,9 +189,7 @@ def lines_figure(
 def dots_figure(panels: Sequence[tuple[str, str, Mapping[Look, Sequence[float]]]], path: Path) -> Path:
     """Draw one line of dots per model, one dot per seed, with their mean; plots lie next to each other.
 
-    Args:
-        panels: for each plot its title, the name of its axis, and the values by model.
-        path: where to save; the ending decides the format.
+    A panel is its title, the name of its axis, and the values by model.
     """
     rows = max(len(values) for _, _, values in panels)
     with house_style():

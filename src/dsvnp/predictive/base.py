@@ -76,9 +76,7 @@ class Predictive(ABC):
     def log_prob_joint(self, y: Tensor, mask: Tensor | None = None) -> Tensor:
         """Log-density of all targets of a task together, [B]: ln mean_k Π_t Σ_s w_s p(y_t | z_G^k, z_t^s).
 
-        Args:
-            y: outputs, [B, T, D] or [B, T, 1] for labels.
-            mask: True where a target counts, [B, T]; all of them by default.
+        With a mask [B, T], only targets where it is True count.
         """
         per_point = self._log_mix_local(self.component_log_prob(y))  # [K, B, T]
         if mask is not None:
@@ -163,12 +161,10 @@ def log_mean_exp(value: Tensor, dim: int | tuple[int, ...]) -> Tensor:
 
 
 def concatenate(predictives: Sequence[Predictive], dim: int) -> Predictive:
-    """Join predictives of one kind, either all with weights or all without.
+    """Join predictives of one kind, either all with weights or all without, along an axis of [K, S, B, T, ·].
 
-    Args:
-        predictives: at least one.
-        dim: axis of [K, S, B, T, ·]: 0 for draws of z_G, as of an ensemble's members, 2 for tasks, 3 for targets.
-            Along 1 (z_*) weights are normalised once more, over all parts.
+    It is 0 for draws of z_G, as of an ensemble's members, 2 for tasks, 3 for targets. Along 1 (z_*) weights are
+    normalised once more, over all parts.
     """
     arrays = zip(*(each.arrays() for each in predictives), strict=True)
     return predictives[0].like(*(torch.cat(parts, dim) for parts in arrays))

@@ -32,7 +32,6 @@ class GaussianPredictive(Predictive):
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of the components, [K, S, B, T, D]."""
         return self.loc.shape
 
     @property
@@ -119,11 +118,7 @@ class GaussianPredictive(Predictive):
         return self._average(torch.special.ndtr((y - self.loc) / self.scale))
 
     def quantile(self, probability: float | list[float] | Tensor) -> Tensor:
-        """Quantiles of each output, [Q, B, T, D] ([B, T, D] for a number).
-
-        Args:
-            probability: one or more numbers strictly between 0 and 1.
-        """
+        """Quantiles of each output at probabilities strictly between 0 and 1, [Q, B, T, D] ([B, T, D] for a number)."""
         p = torch.as_tensor(probability, dtype=self.loc.dtype, device=self.loc.device)
         if not bool(((p > 0) & (p < 1)).all()):
             raise ValueError(f"probabilities must lie strictly between 0 and 1, got {probability}")
@@ -143,10 +138,7 @@ class GaussianPredictive(Predictive):
     ) -> Tensor:
         """Energy score of all outputs of a target together, [B, T], estimated without bias from samples.
 
-        Args:
-            y: outputs, [B, T, D]; a missing one (NaN) does not count.
-            num_samples: number of samples; time and memory grow with its square and with itself.
-            generator: where samples are drawn from.
+        A missing output (NaN) does not count. Time grows with the square of `num_samples`, memory with itself.
         """
         return sampled_energy_score(self.sample(num_samples, generator), y)
 

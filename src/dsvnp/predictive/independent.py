@@ -19,13 +19,7 @@ from dsvnp.predictive.gaussian import GaussianPredictive
 
 
 class IndependentPredictive(GaussianPredictive):
-    """Mixtures of outputs that are independent given k.
-
-    Args:
-        loc: component means, [K, S, B, T, D].
-        scale: component standard deviations, broadcastable to `loc`.
-        log_weights: ln of the weights, [K, S, B, T, D], normalised here over S.
-    """
+    """Mixtures of outputs that are independent given k: of each output weights of its own, [K, S, B, T, D]."""
 
     log_weights: Tensor
 
@@ -52,7 +46,6 @@ class IndependentPredictive(GaussianPredictive):
         return torch.stack([self._sample_one(generator) for _ in range(num_samples)])
 
     def affine(self, shift: Tensor, factor: Tensor) -> IndependentPredictive:
-        """Return the predictive of shift + factor · y."""
         return IndependentPredictive(shift + factor * self.loc, factor.abs() * self.scale, self.log_weights)
 
     def outputs(self, index: list[int]) -> IndependentPredictive:

@@ -20,18 +20,12 @@ from dsvnp.predictive.gaussian import GaussianPredictive
 
 
 def low_rank_log_prob(y: Tensor, loc: Tensor, noise: Tensor, factor: Tensor) -> Tensor:
-    """ln N(y; loc, diag(noise²) + factor factorᵀ), [...]; a missing output (NaN) is integrated out exactly.
+    """ln N(y; loc, diag(noise²) + factor factorᵀ), [...], of y, loc and noise [..., D] and a factor [..., D, R].
 
-    The minimum over η is a least-squares problem with the matrix [A; I], solved by modified Gram–Schmidt: the
-    squares stay sums of squares, while eᵀe − eᵀA(I + AᵀA)⁻¹Aᵀe loses all digits of single precision for a small σ.
-    The loop over R columns has a fixed length and no factorisation call, which `vmap`, compilation and CUDA graphs
-    all take.
-
-    Args:
-        y: outputs, [..., D].
-        loc: means, [..., D].
-        noise: σ, [..., D].
-        factor: W, [..., D, R].
+    A missing output (NaN) is integrated out exactly. The minimum over η is a least-squares problem with the matrix [A;
+    I], solved by modified Gram–Schmidt: the squares stay sums of squares, while eᵀe − eᵀA(I + AᵀA)⁻¹Aᵀe loses all
+    digits of single precision for a small σ. The loop over R columns has a fixed length and no factorisation call,
+    which `vmap`, compilation and CUDA graphs all take.
     """
     there = ~torch.isnan(y)
     error = torch.where(there, (torch.where(there, y, 0.0) - loc) / noise, 0.0)
@@ -55,23 +49,16 @@ class LowRankPredictive(GaussianPredictive):
 
     `scale` is the standard deviation of each output by itself, √(σ² + Σ_r W²), from which all that concerns one
     output alone follows: mean, variance, CDF, quantiles, entropy, CRPS.
-
-    Args:
-        loc: component means, [K, S, B, T, D].
-        noise: σ of each output, [K, S, B, T, D].
-        factor: W, [K, S, B, T, D, R].
-        log_weights: ln of the components' weights; see `GaussianPredictive`.
-        components_per_draw: see `GaussianPredictive`.
     """
 
     def __init__(
         self,
-        loc: Tensor,
-        noise: Tensor,
-        factor: Tensor,
-        log_weights: Tensor | None = None,
+        loc: Tensor,  # component means, [K, S, B, T, D]
+        noise: Tensor,  # σ of each output, [K, S, B, T, D]
+        factor: Tensor,  # W, [K, S, B, T, D, R]
+        log_weights: Tensor | None = None,  # ln of the components' weights; see `GaussianPredictive`
         *,
-        components_per_draw: int = 1,
+        components_per_draw: int = 1,  # see `GaussianPredictive`
     ) -> None:
         scale = (noise.square() + factor.square().sum(-1)).sqrt()
         super().__init__(loc, scale, log_weights, components_per_draw=components_per_draw)

@@ -19,13 +19,7 @@ MANY = 2**14  # numbers from which on single precision saves time
 
 
 def mixture_entropy(loc: Tensor, scale: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """Differential entropy H = −Σ_i w_i E_{N_i}[ln p], each expectation by Gauss–Hermite quadrature with 32 nodes.
-
-    Args:
-        loc: component means, [I, ...].
-        scale: component standard deviations, [I, ...].
-        log_weights: ln w_i, broadcastable to `loc`.
-    """
+    """Differential entropy H = −Σ_i w_i E_{N_i}[ln p], each expectation by Gauss–Hermite quadrature with 32 nodes."""
     nodes, quadrature = np.polynomial.hermite_e.hermegauss(32)
     total = torch.zeros_like(loc[0])
     for node, share in zip(nodes, quadrature / quadrature.sum(), strict=True):
@@ -39,14 +33,8 @@ def mixture_entropy(loc: Tensor, scale: Tensor, log_weights: Tensor | None = Non
 def mixture_crps(y: Tensor, loc: Tensor, scale: Tensor, log_weights: Tensor | None = None) -> Tensor:
     """Continuous ranked probability score E|Y − y| − ½ E|Y − Y'| in closed form (Grimit et al., 2006), [...].
 
-    With A(m, s) = E|N(m, s²)|:  Σ_i w_i A(y − μ_i, σ_i) − ½ Σ_ij w_i w_j A(μ_i − μ_j, √(σ_i² + σ_j²)). The I²/2 pairs
-    are taken one i after the other: their memory never exceeds that of `loc`.
-
-    Args:
-        y: what came out, [...]; NaN gives NaN.
-        loc: component means, [I, ...].
-        scale: component standard deviations, [I, ...].
-        log_weights: ln w_i, broadcastable to `loc`.
+    With A(m, s) = E|N(m, s²)|: Σ_i w_i A(y − μ_i, σ_i) − ½ Σ_ij w_i w_j A(μ_i − μ_j, √(σ_i² + σ_j²)). The I²/2 pairs
+    are taken one i after the other: their memory never exceeds that of `loc`. A y that is NaN gives NaN.
     """
     count = len(loc)
     weights = torch.full_like(loc[:, :1], 1 / count) if log_weights is None else log_weights.exp()
@@ -60,16 +48,10 @@ def mixture_crps(y: Tensor, loc: Tensor, scale: Tensor, log_weights: Tensor | No
 
 
 def mixture_quantile(p: Tensor, loc: Tensor, scale: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """Quantiles at levels p [Q], [Q, ...].
+    """Quantiles at levels p [Q] strictly between 0 and 1, [Q, ...].
 
     By Newton's method on the CDF, in units of the mixture's deviation. Where there are many they are found in single
     precision first, which takes half the time; steps in double precision then give the other digits.
-
-    Args:
-        p: levels strictly between 0 and 1.
-        loc: component means, [I, ...].
-        scale: component standard deviations, [I, ...].
-        log_weights: ln w_i, broadcastable to `loc`.
     """
     weights = torch.full_like(loc[:1], 1 / len(loc)) if log_weights is None else log_weights.exp()
     wide, deviation = loc.double(), scale.double()  # a single number's square may overflow
@@ -116,9 +98,7 @@ def _solve(level: Tensor, mixture: Sequence[Tensor], start: Tensor, close: float
 def sampled_energy_score(samples: Tensor, y: Tensor) -> Tensor:
     """Energy score E‖Y − y‖ − ½ E‖Y − Y'‖ over the last axis, [...], an unbiased estimate from all pairs of samples.
 
-    Args:
-        samples: draws of all outputs together, [N, ..., D], with N of at least 2.
-        y: what came out, [..., D]; a missing output (NaN) does not count in the distances.
+    Samples are [N, ..., D] with N of at least 2; a missing output (NaN) does not count in the distances.
     """
     count = len(samples)
     if count < 2:

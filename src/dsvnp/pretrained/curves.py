@@ -36,14 +36,7 @@ class ScaledTask:
 
 
 def scaled_task(x: Tensor, y: Tensor, x_target: Tensor, device: torch.device | str = "cpu") -> ScaledTask:
-    """Make a task of a context and of inputs to predict at, each in the user's units and in float64.
-
-    Args:
-        x: inputs of the context, [N, D].
-        y: its outputs, [N].
-        x_target: inputs to predict at, [T, D].
-        device: where the task is to lie.
-    """
+    """Make a task of points x [N, D], y [N] and inputs [T, D], each in the user's units and in float64."""
     count, dims = x.shape
     points = torch.cat([x, x_target])
     # [1, N+T, 3]

@@ -50,15 +50,10 @@ def _both(model: NeuralProcess) -> NumberOrClass:
 def _cut(
     model: NeuralProcess, likelihood: str, dim_y: int, columns: slice, folded: bool, rows: slice
 ) -> NeuralProcess:
-    """Make the network with one head and give it the weights of the other.
+    """Make the network with one head, of a likelihood with `dim_y` outputs or classes, and give it the other's weights.
 
-    Args:
-        model: the network with both heads.
-        likelihood: of the one to make.
-        dim_y: its outputs, or classes.
-        columns: of the layers that read y, what is left.
-        folded: whether those layers' biases take the flag's column in.
-        rows: of the decoder's last layer, what is left.
+    Left are some columns of the layers that read y, whose biases take the flag's column in where `folded`, and some
+    rows of the decoder's last layer.
     """
     with WithoutDraws():
         made = type(model)(replace(model.arch, likelihood=likelihood, dim_y=dim_y))

@@ -23,13 +23,7 @@ MARGIN = 20.0  # of Schwarz's criterion (BIC), by which a multiple of the period
 
 
 def find_period(x: Tensor, y: Tensor, known: Sequence[float] = ()) -> float | None:
-    """The period of points x [N], y [N]; None where nothing beyond noise repeats `LEAST_CYCLES` times.
-
-    Args:
-        x: inputs.
-        y: outputs.
-        known: periods to try first.
-    """
+    """The period of points x [N], y [N], known ones tried first; None where nothing repeats `LEAST_CYCLES` times."""
     span = x.max() - x.min()
     if len(x) < LEAST_POINTS or not span > 0:
         return None

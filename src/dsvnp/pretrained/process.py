@@ -35,29 +35,18 @@ NOISE, PERIOD = 4, 8
 
 @dataclass(frozen=True)
 class SeriesProcess:
-    """A process with known hyper-parameters.
+    """A process with known hyper-parameters."""
 
-    Attributes:
-        logs: logarithms of a, ℓ, c, r, σ and, with a season, b, w, s, p.
-        span: what distances are divided by.
-        mean: of y.
-        std: of y.
-    """
-
-    logs: Floats
-    span: float
-    mean: float
-    std: float
+    logs: Floats  # logarithms of a, ℓ, c, r, σ and, with a season, b, w, s, p
+    span: float  # what distances are divided by
+    mean: float  # of y
+    std: float  # of y
 
     @classmethod
     def fit(cls, x: Floats, y: Floats, period: float | None, exact: bool = False) -> SeriesProcess:
-        """Find the most probable hyper-parameters.
+        """Find the most probable hyper-parameters for points x, y [N]; inputs must not all be the same.
 
-        Args:
-            x: inputs, [N], not all the same.
-            y: outputs, [N].
-            period: of the season; None for none.
-            exact: whether the period is known; otherwise it is fitted too.
+        The period of a season, None for none, is fitted too unless it is `exact`.
         """
         span = float(np.ptp(x))
         made = cls(np.empty(0), span, float(y.mean()), float(y.std()) or 1.0)

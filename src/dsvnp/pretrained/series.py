@@ -34,37 +34,22 @@ Ask = Callable[
 
 @dataclass(frozen=True)
 class CurveFit:
-    """How a curve is predicted.
+    """How a curve is predicted."""
 
-    Attributes:
-        view: what the network is shown.
-        process: the other distribution of the mixture; None for the network alone.
-        share: its weight in the mixture.
-    """
-
-    view: CurveView
-    process: SeriesProcess | None = None
-    share: float = 0.0
+    view: CurveView  # what the network is shown
+    process: SeriesProcess | None = None  # the other distribution of the mixture; None for the network alone
+    share: float = 0.0  # its weight in the mixture
 
 
 def fit_curve(
-    x: Tensor,
-    y: Tensor,
-    season: float | str | None,
-    process: bool,
-    ask: Ask,
-    usual: Sequence[float] = (),
+    x: Tensor,  # inputs, in float64; with more than one there is nothing to choose
+    y: Tensor,  # outputs
+    season: float | str | None,  # a period, "auto" to look for one, None for none
+    process: bool,  # whether a Gaussian process may join
+    ask: Ask,  # predicts with each of some views, for the check on held-out points
+    usual: Sequence[float] = (),  # periods that a season is likely to have
 ) -> CurveFit:
-    """Choose how to predict from points x [N, D], y [N].
-
-    Args:
-        x: inputs, in float64; with more than one there is nothing to choose.
-        y: outputs.
-        season: a period, "auto" to look for one, None for none.
-        process: whether a Gaussian process may join.
-        ask: predicts with each of some views, for the check on held-out points.
-        usual: periods that a season is likely to have.
-    """
+    """Choose how to predict from points x [N, D], y [N]."""
     if x.shape[1] > 1:
         return CurveFit(CurveView())
     flat = x[:, 0]

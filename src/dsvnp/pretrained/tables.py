@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.models.base import NeuralProcess
+from dsvnp.naming import at_least_one
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive, concatenate
 from dsvnp.pretrained.curves import outside
 from dsvnp.sources.priors.scaling import output_scale, standardise
@@ -31,25 +32,16 @@ class TableUse:
     seed: int = 0  # of the orders, and of rows that are left out at random
 
     def __post_init__(self) -> None:
-        for name in ("num_orders", "max_context", "max_parts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        at_least_one(num_orders=self.num_orders, max_context=self.max_context, max_parts=self.max_parts)
 
 
 def predict_numbers(
     model: NeuralProcess, x: Tensor, y: Tensor, x_target: Tensor, use: TableUse | None = None
 ) -> GaussianPredictive:
-    """Predict one output at rows [T, D] from known rows x [N, D], y [N]; NaN in x is a missing value.
+    """Predict one output at rows [T, D] from known rows x [N, D], y [N], by a network for numbers (`for_numbers`).
 
-    Args:
-        model: a network for numbers (`for_numbers`).
-        x: known inputs, in any units, float64.
-        y: their outputs.
-        x_target: inputs to predict at.
-        use: orders, sizes and seed.
-
-    Returns:
-        A mixture over orders, [M, S, 1, T, 1], in the user's units and in float64.
+    Inputs are in any units, in float64, NaN where missing. Returns a mixture over orders, [M, S, 1, T, 1], in the
+    user's units and in float64.
     """
     use = use or TableUse()
 
@@ -69,17 +61,10 @@ def predict_numbers(
 def predict_classes(
     model: NeuralProcess, x: Tensor, labels: Tensor, x_target: Tensor, use: TableUse | None = None
 ) -> CategoricalPredictive:
-    """Predict classes at rows [T, D] from known rows x [N, D] with integer labels [N].
+    """Predict classes at rows [T, D] from known rows x [N, D] with integer labels [N], 0 … number of classes − 1.
 
-    Args:
-        model: a network for as many classes as there are (`for_classes`).
-        x: known inputs, in any units, float64; NaN is a missing value.
-        labels: 0 … number of classes − 1.
-        x_target: inputs to predict at.
-        use: orders, sizes and seed.
-
-    Returns:
-        A mixture over orders, [M, 1, 1, T, classes], in float64.
+    The network is one for as many classes (`for_classes`). Returns a mixture over orders, [M, 1, 1, T, classes], in
+    float64.
     """
     use = use or TableUse()
 

@@ -68,16 +68,13 @@ class TaskSource(ABC):
 
     @abstractmethod
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """Names and shapes of the uniform numbers in [0, 1) that a batch consumes."""
+        """Names and shapes of the uniform numbers in [0, 1) that a batch consumes, as one per task for its context."""
 
     @abstractmethod
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
         """Make the batch of a step from static tensors and pool; pure, and without branches on values.
 
-        Args:
-            tensors: static tensors and the pool, by name.
-            uniforms: uniform numbers, by name.
-            step: number of steps taken before, an integer tensor.
+        `step` counts the steps taken before, an integer tensor.
         """
 
 
@@ -98,24 +95,16 @@ class RowSource(TaskSource):
 
     An epoch visits the rows in a random order; the first rows of a batch are its context; a uniform
     number decides how many. The last rows of an order, too few for a batch, are left out of that epoch.
-
-    Args:
-        x: inputs, [rows, dim_x].
-        y: outputs [rows, dim_y], or integer labels [rows, 1].
-        num_points: rows of a task.
-        batch_size: tasks of a batch.
-        min_context: smallest context.
-        max_context: largest context; all rows of a task by default.
     """
 
     def __init__(
         self,
-        x: Tensor,
-        y: Tensor,
-        num_points: int = 100,
-        batch_size: int = 1,
-        min_context: int = 1,
-        max_context: int | None = None,
+        x: Tensor,  # inputs, [rows, dim_x]
+        y: Tensor,  # outputs [rows, dim_y], or integer labels [rows, 1]
+        num_points: int = 100,  # rows of a task
+        batch_size: int = 1,  # tasks of a batch
+        min_context: int = 1,  # smallest context
+        max_context: int | None = None,  # largest context; all rows of a task by default
     ) -> None:
         if len(x) != len(y):
             raise ValueError(f"y has {len(y)} rows but x has {len(x)}; pass one output row per input row")
@@ -131,7 +120,6 @@ class RowSource(TaskSource):
             )
 
     def static(self) -> Tensors:
-        """The rows."""
         return {"x": self.x, "y": self.y}
 
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
@@ -139,11 +127,9 @@ class RowSource(TaskSource):
         return {"order": torch.randperm(len(self.x), generator=generator, device=device)}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """One number per task, for the size of its context."""
         return {"context": self.shape[:1]}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
-        """The next rows of the order."""
         rows = take_batch(tensors["order"], step, self.shape[0] * self.shape[1]).reshape(self.shape)
         x = self.prepare(tensors["x"][rows], tensors, uniforms)
         return Task.from_points(x, tensors["y"][rows], first_points(uniforms["context"], *self.context, x))
@@ -160,15 +146,10 @@ def take_batch(pool: Tensor, step: Tensor, size: int) -> Tensor:
 
 
 def first_points(uniform: Tensor, smallest: int, largest: int, x: Tensor) -> Tensor:
-    """Flag the first n points of each task as its context, n uniform in smallest … largest, [B, T].
+    """Flag the first n points of tasks x [B, T, dim_x] as their context, n uniform in smallest … largest, [B, T].
 
-    The points of a pool are in random order already: the first n are a random subset.
-
-    Args:
-        uniform: one number in [0, 1) per task, [B].
-        smallest: smallest n.
-        largest: largest n.
-        x: the tasks' inputs, [B, T, dim_x].
+    `uniform` holds one number in [0, 1) per task. The points of a pool are in random order already: the first n are a
+    random subset.
     """
     sizes = smallest + (uniform * (largest - smallest + 1)).long()
     return torch.arange(x.shape[1], device=x.device) < sizes[:, None]

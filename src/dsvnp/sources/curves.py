@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, check_context, first_points, take_batch
 from dsvnp.task import Task
@@ -38,35 +39,23 @@ def rbf(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Curves(TaskSource):
-    """Curves at random inputs; each function of a pool is used once, then the pool is redrawn.
-
-    Args:
-        batch_size: tasks of a batch.
-        num_points: points of a task.
-        min_context: smallest context.
-        max_context: largest context.
-        interval: where inputs lie.
-        refresh_every: steps that one pool serves, which has batch_size × refresh_every functions.
-        dtype: floating-point type of the tasks.
-    """
+    """Curves at random inputs; each function of a pool is used once, then the pool is redrawn."""
 
     def __init__(
         self,
-        batch_size: int = 16,
-        num_points: int = 100,
-        min_context: int = 3,
-        max_context: int = 50,
-        interval: tuple[float, float] = (-2.0, 2.0),
+        batch_size: int = 16,  # tasks of a batch
+        num_points: int = 100,  # points of a task
+        min_context: int = 3,  # smallest context
+        max_context: int = 50,  # largest context
+        interval: tuple[float, float] = (-2.0, 2.0),  # where inputs lie
+        # steps that one pool serves, which has batch_size × refresh_every functions
         refresh_every: int = 512,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype = torch.float32,  # floating-point type of the tasks
     ) -> None:
         self.shape = (batch_size, num_points)
         self.context = (min_context, max_context)
         check_context(self.context, num_points)
-        if min(batch_size, refresh_every) < 1:
-            raise ValueError(
-                f"batch_size and refresh_every must be at least 1, got {batch_size} and {refresh_every}"
-            )
+        at_least_one(batch_size=batch_size, refresh_every=refresh_every)
         self.interval = interval
         self.refresh_every = refresh_every
         self.dtype = dtype
@@ -81,11 +70,9 @@ class Curves(TaskSource):
         return {"x": x, "y": y}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """One number per task, for the size of its context."""
         return {"context": self.shape[:1]}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
-        """The next functions of the pool."""
         x = take_batch(tensors["x"], step, self.shape[0])
         y = take_batch(tensors["y"], step, self.shape[0])
         return Task.from_points(x, y, first_points(uniforms["context"], *self.context, x))
@@ -103,9 +90,8 @@ def curve_tasks(
     check_context(context, num_points)
     low, high = interval
     tasks = []
-    for count in [batch_size] * (num_tasks // batch_size) + [num_tasks % batch_size] * (
-        num_tasks % batch_size > 0
-    ):
+    for start in range(0, num_tasks, batch_size):
+        count = min(batch_size, num_tasks - start)
         uniform = torch.rand(count, num_points + 1, generator=generator, device=generator.device)
         x = low + (high - low) * uniform[:, 1:, None]
         y = draw_curves(x, generator)

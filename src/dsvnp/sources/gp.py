@@ -22,6 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dsvnp.naming import lookup
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, take_batch
 from dsvnp.task import Task
@@ -77,10 +78,7 @@ class GPPrior:
     degrees_of_freedom: float = 2.1  # of that noise
 
     def __post_init__(self) -> None:
-        if self.kernel not in KERNELS:
-            raise ValueError(
-                f"kernel must be one of {', '.join(KERNELS)}, got {self.kernel!r}; pass one of them"
-            )
+        lookup(self.kernel, KERNELS, "kernel")
         for name in ("length", "scale", "period"):
             low, high = getattr(self, name)
             if not 0 < low <= high:
@@ -97,13 +95,7 @@ class GPPrior:
         return Hyperparameters(*(a + (b - a) * u for u, (a, b) in zip(uniform, ranges, strict=True)))
 
     def covariance(self, a: Tensor, b: Tensor, hyper: Hyperparameters) -> Tensor:
-        """k(a, b) of functions without their noise, [..., A, B].
-
-        Args:
-            a: inputs, [..., A].
-            b: inputs, [..., B].
-            hyper: fields of shape [...].
-        """
+        """k(a, b) without noise at inputs [..., A] and [..., B], [..., A, B]; hyper-parameters are [...]."""
         fields = Hyperparameters(*(field[..., None, None] for field in hyper))
         return KERNELS[self.kernel](a.unsqueeze(-1) - b.unsqueeze(-2), fields)
 
@@ -150,10 +142,7 @@ def student_t(like: Tensor, degrees_of_freedom: float, generator: torch.Generato
 def split_sizes(u_context: Tensor, u_targets: Tensor, num_points: int) -> tuple[Tensor, Tensor]:
     """The field's sizes: N_C uniform in 3 … num_points − 4, then N_T uniform in 3 … num_points − 1 − N_C.
 
-    Args:
-        u_context: numbers in [0, 1), any shape.
-        u_targets: the same.
-        num_points: slots of a task; at least one stays empty.
+    They come from numbers in [0, 1) of any shape; at least one of `num_points` slots stays empty.
     """
     context = 3 + (u_context * (num_points - 6)).long()
     targets = 3 + (u_targets * (num_points - 3 - context)).long()
@@ -161,38 +150,26 @@ def split_sizes(u_context: Tensor, u_targets: Tensor, num_points: int) -> tuple[
 
 
 def split_task(x: Tensor, y: Tensor, context: Tensor, targets: Tensor) -> Task:
-    """A task whose first `context` points are seen and whose next `targets` points are asked for.
+    """A task of points [B, T, ·] whose first `context` ones are seen and whose next `targets` ones are asked for.
 
-    Args:
-        x: inputs, [B, T, 1].
-        y: outputs, [B, T, D].
-        context: one number for each task, [B], or one for all, [1].
-        targets: the same.
+    Either is a number for each task, [B], or one for all, [1].
     """
     slots = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
     return Task.from_points(x, y, slots < context[:, None], slots < (context + targets)[:, None])
 
 
 class GPTasks(TaskSource):
-    """Functions of a Gaussian process, each used once; all tasks of a batch have the same two sizes.
-
-    Args:
-        prior: where functions come from.
-        batch_size: tasks of a batch.
-        num_points: slots of a task, of which N_C + N_T are filled, see `split_sizes`.
-        interval: where inputs lie.
-        refresh_every: steps that one pool serves, which has batch_size × refresh_every functions.
-        dtype: floating-point type of the tasks.
-    """
+    """Functions of a Gaussian process, each used once; all tasks of a batch have the same two sizes."""
 
     def __init__(
         self,
-        prior: GPPrior | None = None,
-        batch_size: int = 16,
-        num_points: int = 50,
-        interval: Range = (-2.0, 2.0),
+        prior: GPPrior | None = None,  # where functions come from
+        batch_size: int = 16,  # tasks of a batch
+        num_points: int = 50,  # slots of a task, of which N_C + N_T are filled, see `split_sizes`
+        interval: Range = (-2.0, 2.0),  # where inputs lie
+        # steps that one pool serves, which has batch_size × refresh_every functions
         refresh_every: int = 512,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype = torch.float32,  # floating-point type of the tasks
     ) -> None:
         self.prior = prior or GPPrior()
         self.shape = (batch_size, num_points)
@@ -212,7 +189,6 @@ class GPTasks(TaskSource):
         return {"context": (1,), "targets": (1,)}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
-        """The next functions of the pool."""
         x = take_batch(tensors["x"], step, self.shape[0])
         y = take_batch(tensors["y"], step, self.shape[0])
         return split_task(x, y, *split_sizes(uniforms["context"], uniforms["targets"], self.shape[1]))

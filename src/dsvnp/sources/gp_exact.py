@@ -36,13 +36,10 @@ class ExactLikelihoods(NamedTuple):
 
 
 def exact(task: Task, hyper: Hyperparameters, prior: GPPrior, floor: float = 0.0) -> ExactLikelihoods:
-    """Likelihoods under the Gaussian process that the tasks were drawn from.
+    """Likelihoods under the Gaussian process, with hyper-parameters [B, 1], that the tasks were drawn from.
 
-    Args:
-        task: tasks with one input and one output.
-        hyper: hyper-parameters of the tasks, [B, 1].
-        prior: kernel and noise; contamination is not modelled.
-        floor: smallest σ that a point may get, as many networks have it; per point only.
+    Contamination is not modelled. `floor` is the smallest σ that a point may get, as many networks have it; per point
+    only.
     """
     sorted_task = _sort(task)
     parts = _factorise(sorted_task, Hyperparameters(*(field[:, 0] for field in hyper)), prior, floor)
@@ -52,11 +49,8 @@ def exact(task: Task, hyper: Hyperparameters, prior: GPPrior, floor: float = 0.0
 def integrated(task: Task, prior: GPPrior, num_nodes: int = 24) -> ExactLikelihoods:
     """Likelihoods for a learner who knows the prior of an RBF or Matérn process, its hyper-parameters integrated out.
 
-    Args:
-        task: tasks with one input and one output, from any process.
-        prior: what the learner believes.
-        num_nodes: Gauss-Legendre nodes for ℓ, and as many for s. They are dense at the ends of a range, where the
-            posterior gathers if the true kernel is rougher than any that the prior knows.
+    ℓ and s have `num_nodes` Gauss-Legendre nodes each. They are dense at the ends of a range, where the posterior
+    gathers if the true kernel is rougher than any that the prior knows.
     """
     if prior.kernel == "periodic":
         raise ValueError(

@@ -30,27 +30,18 @@ class Neighbourhood(NamedTuple):
 
 
 class NeighbourTasks(TaskSource):
-    """Batches of rows of a table, each with its nearest rows in a random one of some metrics as context.
-
-    Args:
-        x: inputs, [rows, dim_x].
-        y: outputs, [rows, dim_y].
-        metrics: weight of each input, [metrics, dim_x].
-        num_context: nearest rows that are a target's context.
-        batch_size: targets of a batch.
-        slots: context slots, at least `num_context`; all replicas of a fleet need the same number.
-        recentre: whether outputs are measured from the centre.
-    """
+    """Batches of rows of a table, each with its nearest rows in a random one of some metrics as context."""
 
     def __init__(
         self,
-        x: Tensor,
-        y: Tensor,
-        metrics: Tensor,
-        num_context: int,
-        batch_size: int,
+        x: Tensor,  # inputs, [rows, dim_x]
+        y: Tensor,  # outputs, [rows, dim_y]
+        metrics: Tensor,  # weight of each input, [metrics, dim_x]
+        num_context: int,  # nearest rows that are a target's context
+        batch_size: int,  # targets of a batch
+        # context slots, at least `num_context`; all replicas of a fleet need the same number
         slots: int | None = None,
-        recentre: bool = True,
+        recentre: bool = True,  # whether outputs are measured from the centre
     ) -> None:
         slots = num_context if slots is None else slots
         if not 1 <= num_context <= slots < len(x) or batch_size > len(x):
@@ -91,23 +82,15 @@ class NeighbourTasks(TaskSource):
 
 
 def neighbourhood(
-    rows: tuple[Tensor, Tensor],
-    targets: tuple[Tensor, Tensor | None],
-    metric: Tensor,
-    num_context: int,
+    rows: tuple[Tensor, Tensor],  # x and y of the table
+    targets: tuple[Tensor, Tensor | None],  # x and y to predict; y may be None
+    metric: Tensor,  # weight of each input
+    num_context: int,  # nearest rows that are a context
+    # False where the targets are the rows themselves, in order: each is left out of its own context
     itself: bool,
-    recentre: bool = True,
+    recentre: bool = True,  # whether outputs are measured from the centre, which is 0 where they are not
 ) -> Neighbourhood:
-    """Find the contexts of targets among the rows of a table.
-
-    Args:
-        rows: x and y of the table.
-        targets: x and y to predict; y may be None.
-        metric: weight of each input.
-        num_context: nearest rows that are a context.
-        itself: False where the targets are the rows themselves, in order: each is left out of its own context.
-        recentre: whether outputs are measured from the centre, which is 0 where they are not.
-    """
+    """Find the contexts of targets among the rows of a table."""
     x_target, y_target = targets
     index = nearest_rows(x_target, rows[0], metric, num_context, itself)
     known = x_target.new_zeros(len(x_target), rows[1].shape[1]) if y_target is None else y_target
@@ -122,18 +105,10 @@ def neighbourhood(
 def centred(
     x: Tensor, y: Tensor, in_context: Tensor, metric: Tensor, recentre: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Measure points from the target they belong to.
+    """Measure points [B, T, ·] from the last of them, the target, by a metric [dim_x], or one per task, [B, 1, dim_x].
 
-    Args:
-        x: inputs of the context and, last, of the target, [B, T, dim_x].
-        y: outputs, [B, T, dim_y].
-        in_context: which points are the context, [B, T].
-        metric: weight of each input, [dim_x], or of each task's, [B, 1, dim_x].
-        recentre: False puts the centre at 0.
-
-    Returns:
-        Inputs with the distance from the target and, if there is one, the centre, [B, T, dim_x + 1 (+ dim_y)]; outputs
-        less the centre; the centre [B, 1, dim_y].
+    Returns inputs with the distance from the target and, with `recentre`, the centre, [B, T, dim_x + 1 (+ dim_y)];
+    outputs less the centre; and the centre [B, 1, dim_y], which is 0 without `recentre`.
     """
     distance = ((x - x[:, -1:]) * metric).square().sum(-1).sqrt()  # [B, T]
     shown = [x, (distance / metric.square().sum(-1).sqrt()).unsqueeze(-1)]
@@ -148,23 +123,16 @@ def smooth_weights(distance: Tensor, counted: Tensor) -> Tensor:
     """Weights that sum to 1 and fall with the distance, relative to the mean distance of the counted, [B, C]."""
     distance = torch.where(counted, distance, 0.0)
     mean = distance.sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
-    weights = torch.exp(-SHARPNESS * (distance / mean.clamp(min=1e-12)).square())
-    weights = torch.where(counted, weights, 0.0)
+    weights = torch.where(counted, torch.exp(-SHARPNESS * (distance / mean.clamp(min=1e-12)).square()), 0.0)
     return weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
 
 
 def nearest_rows(
     queries: Tensor, rows: Tensor, metric: Tensor, count: int, itself: bool, chunk: int = 1024
 ) -> Tensor:
-    """Indices of the rows nearest to each query, nearest first, [queries, count].
+    """Indices of the rows nearest to each query by weighted inputs, nearest first, [queries, count].
 
-    Args:
-        queries: inputs, [queries, dim_x].
-        rows: inputs of the table, [rows, dim_x].
-        metric: weight of each input, [dim_x].
-        count: how many.
-        itself: False where query i is row i, which is then left out.
-        chunk: queries handled at once.
+    `itself` is False where query i is row i, which is then left out. `chunk` queries are handled at once.
     """
     scaled = rows * metric
     found = []

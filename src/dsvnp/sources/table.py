@@ -24,11 +24,8 @@ def known_rows(y: Tensor) -> Tensor:
 class TableTasks(RowSource):
     """Tasks that are random batches of rows of one table (Alg. 1), with sizes that suit any number of rows.
 
-    Args:
-        x: inputs, [rows, dim_x].
-        y: outputs [rows, dim_y], NaN where missing, or integer labels [rows, 1].
-        num_points: rows of a task, at most; a smaller table gives smaller tasks.
-        batch_size: tasks of a batch, at most.
+    y is [rows, dim_y], NaN where missing, or integer labels [rows, 1]. A table too small for `num_points` or
+    `batch_size` gives smaller tasks, and fewer at once.
     """
 
     def __init__(self, x: Tensor, y: Tensor, num_points: int = 64, batch_size: int = 4) -> None:
@@ -49,25 +46,21 @@ class ManyTables(TaskSource):
 
     The first rows of a table in that order are its context; a uniform number decides how many. A table of more than
     `num_points` rows gives a random part of them.
-
-    Args:
-        tables: pairs of inputs [rows, dim_x] and outputs [rows, dim_y]; the numbers of rows may differ.
-        num_points: rows of a task, at most.
-        batch_size: tables of a batch, at most.
-        min_context: smallest context; with 0 a model also learns to predict a table without any context.
-        num_slots: rows that tables are padded to, the longest's by default; the sources of a fleet need the same.
-        skew: sizes of contexts are spread as u^skew, u uniform: the larger, the more small contexts.
     """
 
     refresh_every: int
 
     def __init__(
         self,
+        # pairs of inputs [rows, dim_x] and outputs [rows, dim_y]; the numbers of rows may differ
         tables: Sequence[Pair],
-        num_points: int = 128,
-        batch_size: int = 16,
+        num_points: int = 128,  # rows of a task, at most
+        batch_size: int = 16,  # tables of a batch, at most
+        # smallest context; with 0 a model also learns to predict a table without any context
         min_context: int = 0,
+        # rows that tables are padded to, the longest's by default; the sources of a fleet need the same
         num_slots: int | None = None,
+        # sizes of contexts are spread as u^skew, u uniform: the larger, the more small contexts
         skew: float = 1.0,
     ) -> None:
         if not tables:
@@ -96,7 +89,7 @@ class ManyTables(TaskSource):
         filled = tensors["mask"][tables]  # [B, N]
         order = (uniforms["rows"] + (~filled).to(uniforms["rows"].dtype)).argsort(-1)[:, : self.shape[1]]
         mask = filled.gather(1, order)
-        x, y = (_take(tensors[name][tables], order) for name in ("x", "y"))
+        x, y = (tensors[name][tables].take_along_dim(order.unsqueeze(-1), 1) for name in ("x", "y"))
         most = (mask.sum(-1) - 1).clamp(min=0)  # at least one row is left to predict
         least = most.clamp(max=self.min_context)
         sizes = least + (uniforms["context"].pow(self.skew) * (most - least + 1)).long()
@@ -113,8 +106,3 @@ def pad_tables(tables: Sequence[Pair], num_slots: int | None = None) -> tuple[Te
 
     mask = torch.stack([torch.arange(longest) < len(x) for x, _ in tables])
     return torch.stack([padded(x) for x, _ in tables]), torch.stack([padded(y) for _, y in tables]), mask
-
-
-def _take(rows: Tensor, order: Tensor) -> Tensor:
-    """Rows [B, N, D] in an order [B, T], giving [B, T, D]."""
-    return rows.gather(1, order.unsqueeze(-1).expand(*order.shape, rows.shape[-1]))

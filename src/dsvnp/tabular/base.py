@@ -35,29 +35,19 @@ from dsvnp.tabular.trained.ensemble import Answering, Draws
 
 
 class Uncertainty(NamedTuple):
-    """The two parts of a prediction's uncertainty.
+    """The two parts of a prediction's uncertainty."""
 
-    Attributes:
-        aleatoric: what is left when the function (z_G, and which replica is right) is known: noise, z_* included.
-        epistemic: what is due to not knowing it: more data would lower it.
-    """
-
+    # what is left when the function (z_G, and which replica is right) is known: noise, z_* included
     aleatoric: Any
-    epistemic: Any
+    epistemic: Any  # what is due to not knowing it: more data would lower it
 
 
 class Evaluation(NamedTuple):
-    """How good predictions of known rows are.
+    """How good predictions of known rows are."""
 
-    Attributes:
-        summary: name of a predictor → metric → value.
-        calibration: what a calibration plot is made of, see `summary.calibration_of`.
-        classes: a table of text with one row per class; None for numbers.
-    """
-
-    summary: Summary
-    calibration: Tensor
-    classes: list[list[str]] | None
+    summary: Summary  # name of a predictor → metric → value
+    calibration: Tensor  # what a calibration plot is made of, see `summary.calibration_of`
+    classes: list[list[str]] | None  # a table of text with one row per class; None for numbers
 
 
 class BaseNP(Pictures, Learner, ABC):
@@ -183,11 +173,7 @@ class BaseNP(Pictures, Learner, ABC):
         return rows
 
     def log_prob(self, X: Any, y: Any, context: Any = None) -> Any:
-        """Log-density of a row's known outputs together, in the user's units, or log-probability of its label.
-
-        Returns:
-            One value per row; NaN where no output is known.
-        """
+        """Log-density of each row's known outputs together, or log-probability of its label; NaN for none."""
         self._outputs_of(X, y)  # a wrong y is refused before anything is computed
         return self.predict_dist(X, context, keep=False).log_prob(y)
 
@@ -223,11 +209,7 @@ class BaseNP(Pictures, Learner, ABC):
         return self.evaluate_tasks([(X, y, context)])
 
     def evaluate_tasks(self, tasks: Iterable[tuple[Any, Any, Any]]) -> Evaluation:
-        """Measure predictions of several tasks together.
-
-        Args:
-            tasks: inputs, outputs and context of each: a pair (X, y), or None for the estimator's own.
-        """
+        """Measure predictions of tasks (X, y, context) together; a context of None is the estimator's own."""
         check_is_fitted(self)
         draws, asked = self.ensemble_.draws(self.n_draws, self.noise_seed_), []
         for X, y, context in tasks:
@@ -264,12 +246,7 @@ class BaseNP(Pictures, Learner, ABC):
         return saving.write(Path(path), *content_of(self))
 
     def to_onnx(self, path: str | Path, required: Collection[str] = ()) -> Path:
-        """Write one ONNX file that predicts without this package; see the page on export of the documentation.
-
-        Args:
-            path: file to write.
-            required: inputs that shall have no default, see `dsvnp.export.to_onnx`.
-        """
+        """Write one ONNX file that predicts without this package, see `dsvnp.export.to_onnx` and the page on export."""
         from dsvnp.export import to_onnx
 
         check_is_fitted(self)

@@ -80,13 +80,6 @@ class NPClassifier(ClassifierMixin, BaseNP):
         return found.named(logs, [str(label) for label in self.classes_])
 
     def predict_dist(self, X: Any, context: Any = None, keep: bool = True) -> ClassDistribution:
-        """The whole predictive distribution of rows; all other answers are reductions of it.
-
-        Args:
-            X: inputs.
-            context: a pair (X, y) to predict from in place of the rows of the fit.
-            keep: keep the components for further questions; False needs less memory.
-        """
         x, rows = self._question(X, context)
         settings = self._settings_of_distribution(X, x, rows, one=True)
         return ClassDistribution(self.classes_, **settings, strangeness=self._strangeness(rows[0]), keep=keep)

@@ -133,9 +133,7 @@ def answer(values: Array, like: Any, names: Sequence[str]) -> Any:
 def texts_of(values: Array, categories: Iterable[str] = ()) -> list[str]:
     """The texts by which categories are known, "" where missing; the same number is the same text, however it comes.
 
-    Args:
-        values: a column of any kind.
-        categories: those of training, if any; where they are flags, the numbers 0 and 1 are flags too.
+    Where the categories of training are flags, the numbers 0 and 1 are flags too.
     """
     flags = values.dtype.kind == "f" and "True" in categories and set(categories) <= FLAGS
     return [text_of(bool(cell) if flags and cell in (0, 1) else cell) for cell in values.tolist()]

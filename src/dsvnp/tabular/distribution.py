@@ -99,12 +99,7 @@ class NumberDistribution(RowDistribution):
 
 
 class ClassDistribution(RowDistribution):
-    """The predictive distribution of labels.
-
-    Args:
-        classes: the labels.
-        settings: as of `RowDistribution`.
-    """
+    """The predictive distribution of labels; all arguments but the labels are those of `RowDistribution`."""
 
     def __init__(self, classes: Array, *settings: Any, **named: Any) -> None:
         super().__init__(*settings, **named)

@@ -127,11 +127,7 @@ class Learner(RowReader, ABC):
         return self
 
     def fit_tasks(self, tasks: Iterable[tuple[Any, Any]]) -> Self:
-        """Fit to many related small tables; then predict for a new one from a few of its rows, `context=`.
-
-        Args:
-            tasks: pairs (X, y), all with the same columns; the numbers of rows may differ.
-        """
+        """Fit to many related small tables (X, y) with the same columns; then predict a new one from a `context=`."""
         pairs = pairs_of(tasks)
         self._learn_columns(pairs)
         tables = useful([self._read_pair(X, y, reset=False) for X, y in pairs])

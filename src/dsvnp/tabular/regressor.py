@@ -75,13 +75,6 @@ class NPRegressor(RegressorMixin, BaseNP):
         return (found.mean, found.std) if return_std else found.mean
 
     def predict_dist(self, X: Any, context: Any = None, keep: bool = True) -> NumberDistribution:
-        """The whole predictive distribution of rows, in the user's units; all other answers are reductions of it.
-
-        Args:
-            X: inputs.
-            context: a pair (X, y) to predict from in place of the rows of the fit.
-            keep: keep the components for further questions; False needs less memory.
-        """
         x, rows = self._question(X, context)
         settings = self._settings_of_distribution(X, x, rows, self._one_output)
         return NumberDistribution(**settings, strangeness=self._strangeness(rows[0]), keep=keep)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from dsvnp.naming import at_least_one
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive, concatenate
 from dsvnp.sources.table import known_rows
 from dsvnp.tabular.columns import answer, kind_of
@@ -53,27 +54,18 @@ class Form:
 
 
 class RowDistribution:
-    """The predictive distribution of rows; see the two kinds.
-
-    Args:
-        condition: what reads the context, given the draws to use.
-        x: the rows as numbers, [rows, D].
-        draws: the latent draws.
-        form: how answers leave.
-        read: turns a user's y into a tensor.
-        strangeness: score of rows that lie outside of what is known, given their predictive and inputs, [T].
-        keep: keep components for further questions.
-    """
+    """The predictive distribution of rows; see the two kinds."""
 
     def __init__(
         self,
-        condition: Callable[[Draws], Answering],
-        x: Tensor,
-        draws: Draws,
-        form: Form,
-        read: Callable[[Any], Tensor],
+        condition: Callable[[Draws], Answering],  # what reads the context, given the draws to use
+        x: Tensor,  # the rows as numbers, [rows, D]
+        draws: Draws,  # the latent draws
+        form: Form,  # how answers leave
+        read: Callable[[Any], Tensor],  # turns a user's y into a tensor
+        # score of rows that lie outside of what is known, given their predictive and inputs, [T]
         strangeness: Callable[[Predictive, Tensor], Tensor],
-        keep: bool = True,
+        keep: bool = True,  # keep components for further questions
     ) -> None:
         self._condition, self._x, self._form, self._read = condition, x, form, read
         self._draws = replace(draws, single=len(x) > MANY_ROWS)
@@ -150,8 +142,7 @@ class RowDistribution:
             noise: False gives E[y | z_G, x] with z_* averaged: smooth functions, for plots and for planning; of
                 classes their probabilities.
         """
-        if n_samples < 1:
-            raise ValueError(f"n_samples must be at least 1, got {n_samples}")
+        at_least_one(n_samples=n_samples)
         rng = check_random_state(random_state)
         out: list[Array] = []
         while len(out) < n_samples:

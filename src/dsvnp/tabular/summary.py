@@ -155,12 +155,7 @@ def classes_as_text(predictive: Predictive, y: Tensor, classes: Sequence[object]
 
 
 def calibration_plot(calibration: Tensor, title: str) -> bytes:
-    """A PNG of nominal against empirical coverage, or of confidence against accuracy for classes.
-
-    Args:
-        calibration: see `calibration_of`.
-        title: what was predicted.
-    """
+    """A PNG of `calibration_of`: nominal against empirical coverage, or confidence against accuracy for classes."""
     from matplotlib.figure import Figure
 
     from dsvnp.plotting.everyday import draw_calibration

@@ -21,7 +21,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from dsvnp import files
-from dsvnp.schema import read_json, wrong
+from dsvnp.schema import differences, read_json, wrong
 
 FORMAT, VERSION = "dsvnp-checkpoint", 1
 STATE, RUN = "state.safetensors", "run.json"
@@ -150,8 +150,9 @@ def _load(path: Path, expected: Mapping[str, Any] | None) -> Checkpoint:
         raise CheckpointError(f"damaged: {STATE} does not have the checksum that {RUN} gives")
     if reason := wrong(data, FORM):
         raise CheckpointError(f"damaged: {RUN} {reason}")
-    if expected is not None and (difference := _difference(dict(expected), data["run"])):
-        raise CheckpointError(f"of another run: {difference}")
+    mine = data["run"] if expected is None else json.loads(json.dumps(dict(expected)))  # tuples become lists
+    for name, here, there in differences(mine, data["run"]):
+        raise CheckpointError(f"of another run: {name} is {there!r} there but {here!r} here")
     try:
         tensors = load_file(path / STATE)
     except SafetensorError as error:
@@ -166,16 +167,3 @@ def _is_good(path: Path, run: Mapping[str, Any] | None) -> bool:
     except CheckpointError:
         return False
     return True
-
-
-def _difference(expected: dict[str, Any], found: dict[str, Any], prefix: str = "") -> str:
-    """Say the first setting in which two runs differ; an empty text if none."""
-    expected = json.loads(json.dumps(expected))  # tuples become lists, as in the file
-    for key in sorted(expected.keys() | found.keys()):
-        a, b = expected.get(key), found.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            if inner := _difference(a, b, f"{prefix}{key}."):
-                return inner
-        elif a != b:
-            return f"{prefix}{key} is {b!r} there but {a!r} here"
-    return ""

@@ -40,7 +40,7 @@ class Cluster:
         lookup(self.mode, {"replicas": 0, "data": 0}, "way to spread a fleet")
 
     @classmethod
-    def from_environment(cls, mode: str = "replicas", backend: str | None = None) -> Cluster:
+    def from_environment(cls, mode: str = "replicas") -> Cluster:
         """Join the processes that `torchrun` started, each on a GPU of its own where there are any.
 
         One process alone if `torchrun` did not start it.
@@ -49,7 +49,7 @@ class Cluster:
         if size == 1:
             return cls(mode=mode)
         if not dist.is_initialized():
-            backend = backend or ("nccl" if torch.cuda.is_available() else "gloo")
+            backend = "nccl" if torch.cuda.is_available() else "gloo"
             if backend == "nccl":  # "cuda" then means this process's own
                 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
             dist.init_process_group(backend)
@@ -58,16 +58,14 @@ class Cluster:
     @classmethod
     @contextmanager
     def joined(cls) -> Iterator[None]:
-        """Join the processes of `torchrun`, if there are any, and leave them at the end.
-
-        Raises:
-            Deserted: another of them ended before its time.
-        """
+        """Join the processes of `torchrun`, if any, and leave them at the end; `Deserted` if another ended early."""
         cls.from_environment()
         try:
             yield
         except RuntimeError as error:
-            if dist.is_initialized() and _is_silence(error):
+            # gloo has no type for other processes that do not answer
+            silent = isinstance(error, dist.DistError) or any(word in str(error) for word in SILENCE)
+            if dist.is_initialized() and silent:
                 raise Deserted(
                     "another process of this run ended, and this one cannot continue alone; run again, with any number "
                     "of processes, to resume from the last checkpoint"
@@ -135,11 +133,9 @@ class Cluster:
         return {k: v / shared if v.is_floating_point() else v for k, v in tensors.items()}
 
     def gather(self, tensors: Mapping[str, Tensor], counts: Sequence[int]) -> dict[str, Tensor]:
-        """Collect tensors with a replica axis from all ranks, in order, on the rank that writes.
+        """Collect tensors [R of this rank, ...] from all ranks on the rank that writes; `counts` are their R.
 
-        Args:
-            tensors: this rank's, each [R of this rank, ...]; a 0-d tensor is the same everywhere.
-            counts: replicas of each rank.
+        A 0-d tensor is the same everywhere.
         """
         if not self.splits_replicas:
             return dict(tensors)
@@ -159,11 +155,6 @@ class Cluster:
                     parts.append(part.to(value.device))
                 out[name] = torch.cat(parts)
         return out
-
-
-def _is_silence(error: RuntimeError) -> bool:
-    """Whether an error says that other processes do not answer; gloo has no type for it."""
-    return isinstance(error, dist.DistError) or any(word in str(error) for word in SILENCE)
 
 
 def _meeting_place() -> torch.device:

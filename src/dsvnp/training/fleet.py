@@ -104,9 +104,7 @@ class Fleet(Preparation):
     def replica(self, row: int, best: bool = False) -> NeuralProcess:
         """A copy of one replica as a model of its own, in evaluation mode.
 
-        Args:
-            row: which one.
-            best: with the weights of its best validation instead of the latest; the latest if there was none.
+        With `best` it has the weights of its best validation instead of the latest; the latest if there was none.
         """
         prefix = "best." if best and bool(self.state["best_metric"][row].isfinite()) else ""
         model = copy.deepcopy(self.model)
@@ -116,11 +114,7 @@ class Fleet(Preparation):
         return model.eval()
 
     def note_validation(self, metric: Tensor) -> None:
-        """Keep the weights of replicas whose metric is their lowest so far; stop those out of patience.
-
-        Args:
-            metric: one value per replica, the lower the better, [R].
-        """
+        """Keep the weights of replicas whose metric [R] is their lowest so far; stop those out of patience."""
         state = self.state
         metric = metric.to(state["best_metric"])  # or the same value would be below its own rounding
         if metric.shape != state["best_metric"].shape:

@@ -15,11 +15,7 @@ ALIGN = 64  # each parameter starts at a multiple of this many elements: matrix 
 
 
 class Layout:
-    """The place of each named parameter in the flat vector.
-
-    Args:
-        model: the model whose parameters are laid out.
-    """
+    """The place of each named parameter in the flat vector."""
 
     def __init__(self, model: nn.Module) -> None:
         self.shapes = {name: p.shape for name, p in model.named_parameters()}

@@ -14,23 +14,15 @@ from dsvnp.naming import lookup
 
 @dataclass(frozen=True)
 class Adam:
-    """Settings of the optimiser.
+    """Settings of the optimiser."""
 
-    Attributes:
-        kind: "adam" (weight decay, if any, goes into the gradient) or "adamw" (it shrinks the weights).
-        beta1: decay of the first moment.
-        beta2: decay of the second moment.
-        eps: added to the root of the second moment.
-        weight_decay: strength of the decay.
-        clip_norm: largest norm of a replica's gradient; None does not clip.
-    """
-
+    # "adam" (weight decay, if any, goes into the gradient) or "adamw" (it shrinks the weights)
     kind: str = "adam"
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    clip_norm: float | None = None
+    beta1: float = 0.9  # decay of the first moment
+    beta2: float = 0.999  # decay of the second moment
+    eps: float = 1e-8  # added to the root of the second moment
+    weight_decay: float = 0.0  # strength of the decay
+    clip_norm: float | None = None  # largest norm of a replica's gradient; None does not clip
 
     def __post_init__(self) -> None:
         lookup(self.kind, {"adam": 0, "adamw": 0}, "optimiser")
@@ -48,16 +40,10 @@ class Adam:
     def update(
         self, params: Tensor, grads: Tensor, norm: Tensor, m: Tensor, v: Tensor, step: Tensor, lr: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return new parameters and moments.
+        """Return new parameters and moments m and v, [R, P] each.
 
-        Args:
-            params: parameters, [R, P].
-            grads: their gradients, [R, P].
-            norm: that of each replica's gradient, [R, 1]; see `norm_of_each`.
-            m: first moments, [R, P].
-            v: second moments, [R, P].
-            step: steps taken before, an integer tensor.
-            lr: learning rate of each replica, [R, 1].
+        `norm` is that of each replica's gradient, [R, 1], see `norm_of_each`; `step` counts the steps taken before;
+        `lr` has a learning rate per replica, [R, 1].
         """
         if self.clip_norm is not None:
             grads = grads * (self.clip_norm / (norm + 1e-6)).clamp(max=1)

@@ -18,23 +18,15 @@ from dsvnp.training.hooks import HOOKS
 
 
 class Reporter:
-    """Reports the progress of a training.
-
-    Args:
-        title: what is trained.
-        num_steps: steps in all.
-        log: file that gets a line of JSON per report; None for none.
-        console: where to write; the standard error by default.
-        quiet: write nothing to the console but warnings.
-    """
+    """Reports the progress of a training."""
 
     def __init__(
         self,
-        title: str,
-        num_steps: int,
-        log: Path | None = None,
-        console: Console | None = None,
-        quiet: bool = False,
+        title: str,  # what is trained
+        num_steps: int,  # steps in all
+        log: Path | None = None,  # file that gets a line of JSON per report; None for none
+        console: Console | None = None,  # where to write; the standard error by default
+        quiet: bool = False,  # write nothing to the console but warnings
     ) -> None:
         self.title, self.num_steps, self.quiet = title, num_steps, quiet
         self.console = console or Console(stderr=True)
@@ -80,18 +72,14 @@ class Reporter:
             self._log = self._log_path.open("a", encoding="utf-8")
 
     def report(self, step: int, values: Mapping[str, Sequence[float]]) -> None:
-        """Report a value per replica of each metric; the console shows their mean.
-
-        Args:
-            step: steps taken.
-            values: for each name one value per replica; empty ones are left out.
-        """
+        """Report a value per replica of each metric, without empty ones; the console shows their mean."""
         now = time.perf_counter()
         speed = (step - self._last[1]) / max(now - self._last[0], 1e-9)
         self._last = (now, step)
         if self._log is not None:
             record: dict[str, Any] = {"step": step, "steps_per_second": round(speed, 3)}
-            record |= {name: [_finite(v) for v in column] for name, column in values.items()}
+            for name, column in values.items():
+                record[name] = [value if math.isfinite(value) else None for value in column]
             self._log.write(json.dumps(record) + "\n")
             self._log.flush()
         each = {f"{name}/{row}": value for name, column in values.items() for row, value in enumerate(column)}
@@ -130,8 +118,3 @@ def _mean(values: Sequence[float]) -> str:
     """Mean of the finite values; a dash if there is none, as where a CNP had nothing but context."""
     finite = [v for v in values if math.isfinite(v)]
     return f"{sum(finite) / len(finite):.3f}" if finite else "–"
-
-
-def _finite(value: float) -> float | None:
-    """A number that JSON can hold."""
-    return value if math.isfinite(value) else None

@@ -11,21 +11,15 @@ from dsvnp.naming import lookup
 
 @dataclass(frozen=True)
 class Schedule:
-    """The course of the learning rate during training.
+    """The course of the learning rate during training."""
 
-    Attributes:
-        kind: "constant"; "cosine" from the full rate down to `final` of it after the last step; "trapezoid", constant
-            until the last `decay` steps, over which it falls linearly to `final`. A run with a trapezoid may be
-            prolonged as long as its decay has not begun.
-        warmup: steps over which the rate rises linearly at the start.
-        final: what is left of the rate at the end of a cosine or trapezoid.
-        decay: length of a trapezoid's fall, in steps.
-    """
-
+    # "constant"; "cosine" from the full rate down to `final` of it after the last step; "trapezoid", constant until
+    # the last `decay` steps, over which it falls linearly to `final`. A run with a trapezoid may be prolonged as long
+    # as its decay has not begun
     kind: str = "constant"
-    warmup: int = 0
-    final: float = 0.0
-    decay: int = 0
+    warmup: int = 0  # steps over which the rate rises linearly at the start
+    final: float = 0.0  # what is left of the rate at the end of a cosine or trapezoid
+    decay: int = 0  # length of a trapezoid's fall, in steps
 
     def __post_init__(self) -> None:
         lookup(self.kind, {"constant": 0, "cosine": 0, "trapezoid": 0}, "schedule")

@@ -14,13 +14,9 @@ from dsvnp.task import Task
 
 
 class Supply:
-    """Static tensors and pools of R replicas.
+    """Static tensors and pools of R replicas, of one source for all or of one for each.
 
-    Args:
-        sources: one for all replicas, or one for each.
-        seeds: a seed for each replica.
-        device: where the tensors lie.
-        lane: number of the lane, whose pools have random numbers of their own.
+    Each lane of a fleet, by its number, has pools with random numbers of their own.
     """
 
     def __init__(

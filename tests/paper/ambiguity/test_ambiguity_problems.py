@@ -144,7 +144,7 @@ def test_controls_are_problems_with_one_output():
     ("change", "message"),
     [
         ({"context": (3, 51)}, "context sizes must satisfy 0 ≤ min_context ≤ max_context ≤ 50"),
-        ({"refresh_every": 0}, "batch_size and refresh_every must be at least 1, got 16 and 0"),
+        ({"refresh_every": 0}, "refresh_every must be at least 1, got 0"),
     ],
 )
 def test_bad_sizes_are_refused(change, message):

@@ -19,11 +19,11 @@ from dsvnp.paper.multioutput.measures import (
     collect,
     measure_net,
     measure_parts,
-    one_gaussian,
     predict_rows,
     residual_scale,
     row_nlls,
 )
+from dsvnp.predictive import GaussianPredictive
 
 
 @pytest.fixture
@@ -31,6 +31,10 @@ def split() -> Split:
     rows = smooth_rows(61, 3, 2)
     table = DataTable("made", rows[:, :3], rows[:, 3:], (), (), "")
     return make_split(table, 0, RowPortions(0.2, 5), torch.device("cpu"))
+
+
+def one_gaussian(mean: torch.Tensor, scale: torch.Tensor) -> GaussianPredictive:
+    return GaussianPredictive(mean[None, None, None], scale)
 
 
 def net(name: str, likelihood: str = "squared-error") -> NeuralProcess:

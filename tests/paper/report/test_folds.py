@@ -5,9 +5,9 @@ import json
 import pytest
 
 from dsvnp.paper.report.contents import Report, facts_of
-from dsvnp.paper.report.folds import read_folds
 from dsvnp.paper.report.markdown import markdown_page
 from dsvnp.paper.report.page import html_page
+from dsvnp.paper.report.runs import read_folds
 from dsvnp.paper.report.tables import tables_of
 from studies.readme_blocks import estimators_block
 

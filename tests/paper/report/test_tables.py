@@ -7,11 +7,10 @@ import pytest
 from made_runs import row, write_run
 
 from dsvnp.paper import EXPERIMENTS
-from dsvnp.paper.report.about import order_of, words_of
+from dsvnp.paper.report.about import goal_of, metric_text, order_of, split_text, words_of
 from dsvnp.paper.report.numbers import clear_best
 from dsvnp.paper.report.runs import Run, find_runs, find_speed
 from dsvnp.paper.report.tables import seeds_text, summary_of, tables_of, title_of
-from dsvnp.paper.report.words import goal_of, metric_text, split_text
 
 
 def run_of(tmp_path, rows, experiment="curves", **config) -> Run:

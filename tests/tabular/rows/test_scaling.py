@@ -63,13 +63,6 @@ def test_the_linear_part_reads_inputs_as_they_are_or_squashed_as_suits_each_outp
     assert float(scaling.linear(inputs.both(far))[0, 1]) == pytest.approx(3 * LIMIT, rel=1e-2)
 
 
-def test_weights_of_a_first_file_are_of_squashed_inputs():
-    x = rows(5, 2)
-    one = torch.ones(1, dtype=torch.float64)
-    old = OutputScaling(one.expand(2, 1), one, one, one, one, one)
-    torch.testing.assert_close(old.linear(torch.cat([x, 9 * x], 1)), x.sum(1, keepdim=True) + 1)
-
-
 def test_missing_outputs_are_left_out_of_the_fit():
     x = rows(60, 4)
     y = x[:, 1:] @ rows(3, 2, seed=1) + 0.1 * rows(60, 2, seed=2)

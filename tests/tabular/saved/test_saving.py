@@ -94,7 +94,8 @@ def test_what_cannot_be_used_is_refused_with_a_reason(tmp_path):
         NPRegressor.load(tmp_path)
     (path / "estimator.json").write_text(json.dumps({**record, "version": VERSION + 1, "dsvnp": "9.0"}))
     with pytest.raises(
-        ValueError, match=rf"written by dsvnp 9\.0 in format {VERSION + 1}.*up to {VERSION}: upgrade it"
+        ValueError,
+        match=rf"written by dsvnp 9\.0 in format {VERSION + 1}.*reads format {VERSION}: install that version",
     ):
         NPRegressor.load(path)
     (path / "estimator.json").write_text(json.dumps({**record, "format": "other"}))

@@ -5,7 +5,6 @@ import json
 import random
 from contextlib import suppress
 
-import numpy as np
 import pytest
 import torch
 from fitted import classifier, regressor, table
@@ -13,7 +12,6 @@ from safetensors.torch import load, save
 
 from dsvnp import NPClassifier, NPRegressor, files
 from dsvnp.tabular.base import BaseNP
-from dsvnp.tabular.rows.encoding import Filling
 from dsvnp.tabular.saved import saving
 from tests.faults.attacks import damage
 from tests.faults.injection import count, fault
@@ -80,12 +78,6 @@ def test_what_is_no_record_is_one_line(tmp_path, text):
     assert "\n" not in str(refusal.value)
 
 
-def test_before_format_4_nothing_was_filled_in(tmp_path):
-    path = regressor(1).save(tmp_path / "model")
-    signed(path, lambda record: (record.update(version=3), record.pop("filling")))
-    assert NPRegressor.load(path).filling_ == Filling((0.0,) * 3, (False,) * 3)
-
-
 def narrow(tensors):
     tensors["context.x"] = tensors["context.x"][:, :1].clone()
 
@@ -121,13 +113,12 @@ def test_a_prediction_that_is_not_finite_is_refused(tmp_path):
         NPRegressor.load(path).predict(table()[0][:3])
 
 
-def test_a_file_of_the_format_before_is_still_read(tmp_path):
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_file_of_another_format_is_refused(tmp_path, version):
     path = regressor(1).save(tmp_path / "model")
-    record = json.loads((path / NAMES[0]).read_text())
-    del record["sha256"]
-    (path / NAMES[0]).write_text(json.dumps({**record, "version": 4}))
-    X = table()[0][:3]
-    np.testing.assert_array_equal(NPRegressor.load(path).predict(X), regressor(1).predict(X))
+    signed(path, lambda record: record.update(version=version))
+    with pytest.raises(ValueError, match=f"in format {version}; .* reads format 5"):
+        NPRegressor.load(path)
 
 
 def test_the_format_is_the_fifth_and_from_it_on_a_record_has_checksums(tmp_path):

@@ -99,11 +99,7 @@ class InverseKinematics(Problem):
 def markers(shoulder: Tensor, elbow: Tensor, wrist: Tensor, lengths: Tensor) -> Tensor:
     """Elbow, middle of the second link, wrist and hand of an arm, [..., 8], as x₁, y₁, x₂, y₂, …
 
-    Args:
-        shoulder: angle of the first link, [...].
-        elbow: angle of the second link relative to the first, [...].
-        wrist: angle of the third relative to the second, [...].
-        lengths: of the links, [..., 3].
+    Each angle [...] is relative to the link before; the lengths of the links are [..., 3].
     """
     first, second, third = (
         length.unsqueeze(-1) * direction(angle)

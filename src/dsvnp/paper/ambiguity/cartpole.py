@@ -99,16 +99,9 @@ class KickedCartPole(Problem):
 
 
 def kicked_rollout(system: CartPole, start: Tensor, force: Tensor, push: Tensor) -> tuple[Tensor, Tensor]:
-    """Run trajectories under force and push; the inputs show the force alone.
+    """Run trajectories under force and push, inputs [..., H, 5] and next states [..., H, 4] from starts [..., 4].
 
-    Args:
-        system: parameters [...].
-        start: first states, [..., 4].
-        force: the controller's forces, [..., H].
-        push: what nobody observes, [..., H].
-
-    Returns:
-        Inputs [..., H, 5] and next states [..., H, 4].
+    The inputs show the controller's force [..., H] alone; nobody observes the push [..., H].
     """
     x, y = rollout(system, start, force + push)
     return torch.cat([x[..., :4], force.unsqueeze(-1)], dim=-1), y

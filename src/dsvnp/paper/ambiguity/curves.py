@@ -152,7 +152,6 @@ class VaryingNoise(GaussianNoise):
     swing: float = 0.15  # half of what the largest one is above it
 
     def std(self, x: Tensor, parameters: Tensors) -> Tensor:
-        """Standard deviation of the noise, [N, T, 1]."""
         return self.noise + self.swing * (1 + torch.sin(2 * x + parameters["phase"]))
 
 

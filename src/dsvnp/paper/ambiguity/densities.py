@@ -23,13 +23,7 @@ CHUNK = 4096  # points that are integrated at once
 
 
 def equal_mixture(y: Tensor, means: Tensor, noise: float) -> Tensor:
-    """ln (1/K) Σ_k N(y; m_k, noise² I), [...].
-
-    Args:
-        y: values, [..., D].
-        means: centres of the components, [K, ..., D].
-        noise: standard deviation of each output.
-    """
+    """ln (1/K) Σ_k N(y; m_k, noise² I), [...], of values [..., D] and centres [K, ..., D]."""
     scale = torch.full_like(y, noise)
     return gaussian_log_prob(y, means, scale).sum(-1).logsumexp(0) - math.log(len(means))
 

@@ -70,7 +70,6 @@ class AmbiguityExperiment(Experiment):
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
-        """Seconds in CI, minutes on two cores, or everything on a GPU."""
         smoke = cls(
             preset="smoke",
             num_seeds=2,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
 from dsvnp.paper.ambiguity.densities import diagonal_gaussian, full_gaussian
 from dsvnp.sources.base import TaskSource, Tensors, check_context, first_points, take_batch
@@ -130,10 +131,7 @@ class ProblemTasks(TaskSource):
         dtype: torch.dtype,  # floating-point type of the tasks
     ) -> None:
         check_context(context, num_points)
-        if min(batch_size, refresh_every) < 1:
-            raise ValueError(
-                f"batch_size and refresh_every must be at least 1, got {batch_size} and {refresh_every}"
-            )
+        at_least_one(batch_size=batch_size, refresh_every=refresh_every)
         self.problem = problem
         self.shape = (batch_size, num_points)
         self.context = context
@@ -154,11 +152,9 @@ class ProblemTasks(TaskSource):
         }
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """One number per task, for the size of its context."""
         return {"context": self.shape[:1]}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
-        """The next tasks of the pool."""
         x = take_batch(tensors["x"], step, self.shape[0])
         y = take_batch(tensors["y"], step, self.shape[0])
         return Task.from_points(x, y, first_points(uniforms["context"], *self.context, x))

@@ -39,7 +39,6 @@ class AmbiguityRecipe(Recipe):
     free_bits: float = 0.0  # nats per dimension of z_* that cost nothing
 
     def settings(self, num_steps: int, **others: Any) -> Settings:
-        """The settings of a training of so many steps."""
         made = super().settings(num_steps, **others)
         own: Changes = {"free_bits": self.free_bits, "late_steps": steps_of(self.late, num_steps)}
         return replace(made, objective=replace(made.objective, **own))

@@ -75,7 +75,6 @@ class CartPoleTasks(TaskSource):
         self.refresh_every = passes * self.per_pass
 
     def static(self) -> Tensors:
-        """The transitions."""
         return {"x": self.x, "y": self.y}
 
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
@@ -87,11 +86,9 @@ class CartPoleTasks(TaskSource):
         return {"order": tasks.transpose(1, 2).flatten(0, 1)}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """One number per environment, for the size of its context."""
         return {"context": self.x.shape[:1]}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
-        """The next transitions of every environment."""
         rows = take_batch(tensors["order"], step, 1)[0].unsqueeze(-1)  # [E, points, 1]
         x, y = (tensors[name].take_along_dim(rows, 1) for name in ("x", "y"))
         return Task.from_points(x, y, first_points(uniforms["context"], *self.context, x))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -61,6 +61,7 @@ class CartRecipe(Recipe):
 
 PAPER, TUNED_RECIPE = CartRecipe(beta_local=5.0), CartRecipe(anneal=0.5)
 DEFAULT_RECIPE = CartRecipe(**LOCAL_DEFAULT, dim_local=DIM_LOCAL)
+RECIPES: dict[str, Any] = {"paper": PAPER, "tuned": TUNED_RECIPE, "default": DEFAULT_RECIPE}
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,6 @@ class CartPoleExperiment(WithWeights):
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
-        """Seconds in CI, minutes on two cores, or the paper's setting on a GPU."""
         smoke = cls(
             preset="smoke",
             num_seeds=2,
@@ -107,9 +107,7 @@ class CartPoleExperiment(WithWeights):
             num_points=40,
             max_context=20,
             dim_hidden=32,
-            paper=replace(PAPER, num_global=4),
-            tuned=replace(TUNED_RECIPE, num_global=4),
-            default=replace(DEFAULT_RECIPE, num_global=4),
+            **{name: replace(recipe, num_global=4) for name, recipe in RECIPES.items()},
             validate_every=10,
             num_contexts=1,
             num_rollouts=2,
@@ -120,9 +118,7 @@ class CartPoleExperiment(WithWeights):
             num_steps=1500,
             num_trajectories=100,
             dim_hidden=128,
-            paper=replace(PAPER, schedule="cosine", num_global=16),
-            tuned=replace(TUNED_RECIPE, schedule="cosine", num_global=16),
-            default=replace(DEFAULT_RECIPE, schedule="cosine", num_global=16),
+            **{name: replace(recipe, schedule="cosine", num_global=16) for name, recipe in RECIPES.items()},
             validate_every=150,
             num_contexts=1,
             num_rollouts=5,

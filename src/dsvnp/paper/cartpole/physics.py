@@ -52,7 +52,12 @@ class CartPole:
 
 def derivative(system: CartPole, state: Tensor, force: Tensor | float) -> Tensor:
     """Return d/dt [x, θ, ẋ, θ̇] of states `[..., 4]` under a force u `[...]` in N."""
-    _, theta, x_dot, theta_dot = _unpack(state)
+    if state.ndim == 0 or state.shape[-1] != 4:
+        raise ValueError(
+            f"expected a state of shape [..., 4], got {list(state.shape)}; "
+            "pass x, θ, ẋ, θ̇ along the last axis"
+        )
+    _, theta, x_dot, theta_dot = state.unbind(-1)
     sin, cos = theta.sin(), theta.cos()
     m, length, g = system.mass_pole, system.length, system.gravity
     total = system.mass_cart + m
@@ -81,11 +86,7 @@ def rk4_step(system: CartPole, state: Tensor, force: Tensor | float, dt: float =
 
 
 def rollout(system: CartPole, start: Tensor, forces: Tensor, dt: float = 0.1) -> tuple[Tensor, Tensor]:
-    """Run Euler steps from starts `[..., 4]` under forces `[..., H]`.
-
-    Returns:
-        Inputs `[..., H, 5]` and next states `[..., H, 4]`; each input's row leads to its next state's.
-    """
+    """Take Euler steps from starts [..., 4] under forces [..., H]: inputs [..., H, 5] and next states [..., H, 4]."""
     states = [start]
     for force in forces.unbind(-1):
         states.append(euler_step(system, states[-1], force, dt))
@@ -105,13 +106,10 @@ def simulate(
     max_force: float = 10.0,
     dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sample N trajectories of H steps under a random controller, from every system of a batch at once.
+    """Sample N trajectories of H steps under a random controller: inputs [..., N, H, 5], next states [..., N, H, 4].
 
     Starts are N(0, start_std²) in each coordinate; each step's force is uniform in ±max_force, in N. The result lies on
     the generator's device, in the type of the system's parameters unless `dtype` is given.
-
-    Returns:
-        Inputs `[..., N, H, 5]` and next states `[..., N, H, 4]`.
     """
     if num_trajectories < 1 or horizon < 1:
         raise ValueError(
@@ -127,12 +125,3 @@ def simulate(
     friction = torch.as_tensor(system.friction, dtype=dtype, device=device).unsqueeze(-1)
     system = replace(system, mass_cart=mass_cart, friction=friction)
     return rollout(system, start, max_force * (2 * uniform - 1), dt)
-
-
-def _unpack(state: Tensor) -> tuple[Tensor, ...]:
-    if state.ndim == 0 or state.shape[-1] != 4:
-        raise ValueError(
-            f"expected a state of shape [..., 4], got {list(state.shape)}; "
-            "pass x, θ, ẋ, θ̇ along the last axis"
-        )
-    return state.unbind(-1)

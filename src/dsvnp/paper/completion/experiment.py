@@ -17,7 +17,6 @@ from dsvnp.paper.completion.data import DOMAINS, ImageTensors, load_tensors
 from dsvnp.paper.completion.figures import compared_figure, context_figure, pictures_figure
 from dsvnp.paper.completion.measures import CompletionSizes, measure_completion, pictured, pictures
 from dsvnp.paper.completion.source import Pixels
-from dsvnp.paper.datasets.locate import MissingDataError
 from dsvnp.paper.experiment import Experiment, UnitResult, Workplace, training_log
 from dsvnp.paper.field.recipe import FieldRecipe
 from dsvnp.paper.figures import training_figure
@@ -52,7 +51,6 @@ class CompletionExperiment(Experiment):
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
-        """Seconds in CI, minutes on two cores (MNIST), or the full setting on a GPU."""
         smoke = cls(
             preset="smoke",
             num_seeds=1,
@@ -73,13 +71,8 @@ class CompletionExperiment(Experiment):
         )
         return {"smoke": smoke, "quick": quick, "paper": cls("paper", num_seeds=3, precision="tf32")}
 
-    def missing(self, data_dir: Path | None) -> str | None:
-        """Which file is not there."""
-        try:
-            self._load(data_dir, torch.device("cpu"))
-        except MissingDataError as error:
-            return str(error)
-        return None
+    def read_data(self, data_dir: Path | None) -> None:
+        self._load(data_dir, torch.device("cpu"))
 
     def _load(self, data_dir: Path | None, device: torch.device) -> ImageTensors:
         """The images, on the device."""

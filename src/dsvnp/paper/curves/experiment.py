@@ -117,7 +117,6 @@ class CurvesExperiment(WithWeights):
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
-        """Seconds in CI, minutes on two cores, or the paper's setting on a GPU."""
         smoke = cls(
             preset="smoke",
             num_seeds=2,

@@ -87,7 +87,11 @@ def open_data_file(directory: Path, spec: DataFile, *, verify: bool = True) -> b
     """
     path = find_data_file(directory, spec)
     if path is None:
-        raise MissingDataError(_describe_missing(directory, spec))
+        names = ", ".join(f"{Path(spec.path).name}{suffix}" for suffix in DECOMPRESS)
+        raise MissingDataError(
+            f"expected one of {names} in {(directory / spec.path).parent}, got none; put it there, or name the "
+            f"directory that holds {spec.path} with --data-dir (or DSVNP_DATA). Published by {spec.origin}"
+        )
     suffix = path.name.removeprefix(Path(spec.path).name)
     if path.stat().st_size > spec.largest:
         raise ChecksumError(_describe_large(path, spec))
@@ -136,12 +140,4 @@ def _describe_large(path: Path, spec: DataFile) -> str:
     return (
         f"{path}: expected at most {spec.largest} bytes of content, got more; download it again. "
         f"Published by {spec.origin}"
-    )
-
-
-def _describe_missing(directory: Path, spec: DataFile) -> str:
-    names = ", ".join(f"{Path(spec.path).name}{suffix}" for suffix in DECOMPRESS)
-    return (
-        f"expected one of {names} in {(directory / spec.path).parent}, got none; put it there, or name the "
-        f"directory that holds {spec.path} with --data-dir (or DSVNP_DATA). Published by {spec.origin}"
     )

@@ -97,7 +97,6 @@ class FieldExperiment(Experiment):
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
-        """Seconds in CI, minutes on two cores, or the field's setting on a GPU."""
         tiny: dict[str, Any] = {"transformer": Transformer(16, 2, 2, 32, (16,)), "num_components": 8}
         small: dict[str, Any] = {"transformer": Transformer(32, 3, 4, 64, (32, 32)), "width": 64}
         smoke = cls(

@@ -124,12 +124,8 @@ def summarised(dataset: str, split: str, values: list[Tensor]) -> list[Measureme
 def measure_ceiling(variant: str, sizes: TestSizes, repeats: int, device: torch.device) -> list[Measurement]:
     """What the exact GP has on each kernel; the same value for each of `repeats` seeds.
 
-    Args:
-        variant: "" for known hyper-parameters, "floor" for the same with σ ≥ 0.1, "integrated" for a learner that knows
-            the prior of the training tasks alone. None of them models contamination.
-        sizes: how much is tested.
-        repeats: how many seeds a row has.
-        device: where to compute.
+    A variant is "" for known hyper-parameters, "floor" for the same with σ ≥ 0.1, "integrated" for a learner that knows
+    the prior of the training tasks alone. None of them models contamination.
     """
     rows = []
     whole = variant != "integrated"

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from dsvnp.naming import lookup
-from dsvnp.networks import Shape
 from dsvnp.paper.datasets.catalogue import ImageSet, load_images
 from dsvnp.paper.images.ood import IN_RANGE, NOISES, noise, noise_in_range, shuffle_blocks
 from dsvnp.paper.images.source import normalise
@@ -98,7 +97,9 @@ def load_sets(
         first = torch.arange(portions.num_test)
         both = [_tensors(part, first[: len(part.images)], device) for part in others]
         shown, y = {part.name: pair[0] for part, pair in zip(others, both, strict=True)}, both[0][1]
-    noises, in_range = _noises((len(y), *domain.image), mean, std, generator)
+    shape = (len(y), *domain.image)
+    noises = {kind: noise(kind, shape, generator).flatten(1) for kind in NOISES}  # fed as it is, [N, pixels]
+    in_range = {kind + IN_RANGE: 255 * noise_in_range(kind, shape, mean, std, generator) for kind in NOISES}
     x = numbers(shown) | noises | numbers(in_range)
     chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(3_000_000))
     rows = chosen[: portions.num_context].to(device)
@@ -109,10 +110,8 @@ def load_sets(
 def read_sets(name: str, directory: Path | None, portions: ImagePortions, verify: bool) -> list[ImageSet]:
     """Read a domain's training images and, where they are judged on, the test images of all sets, its own first."""
     others = () if portions.held_out else (name, *lookup(name, DOMAINS, "domain").others)
-    return [
-        _read(name, directory, "train", verify),
-        *(_read(other, directory, "test", verify) for other in others),
-    ]
+    parts = [(name, "train"), *((other, "test") for other in others)]
+    return [_read(each, directory, part, verify) for each, part in parts]
 
 
 @lru_cache(maxsize=8)  # a run reads the same files for each of its units
@@ -125,15 +124,6 @@ def _tensors(read: ImageSet, rows: Tensor, device: torch.device) -> tuple[Tensor
     """Some images and their labels."""
     images, labels = torch.from_numpy(read.images)[rows], torch.from_numpy(read.labels)[rows].long()
     return images.to(device), labels.to(device)
-
-
-def _noises(
-    shape: Shape, mean: Tensor, std: Tensor, generator: torch.Generator
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Noise to be fed as it is, [N, pixels], and noise in the range of bytes, to be normalised like images."""
-    noises = {kind: noise(kind, shape, generator).flatten(1) for kind in NOISES}
-    in_range = {kind + IN_RANGE: 255 * noise_in_range(kind, shape, mean, std, generator) for kind in NOISES}
-    return noises, in_range
 
 
 def _statistics(images: Tensor) -> tuple[Tensor, Tensor]:

@@ -113,7 +113,6 @@ class ImagesExperiment(Experiment):
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
-        """Seconds in CI, minutes on two cores (MNIST; CIFAR-10 with a small net), or the paper's setting on a GPU."""
         pooled = (8, "M", 8, "M", 8, "M", 8, "M", 8, "M")
         smoke = cls(
             preset="smoke",
@@ -149,7 +148,6 @@ class ImagesExperiment(Experiment):
         return dict(zip(COLUMNS, row, strict=True)).get(label.model), None
 
     def read_data(self, data_dir: Path | None) -> None:
-        """Read all sets of the domain."""
         read_sets(self.domain, data_dir, self.portions, self.verify)
 
     def recipe_of(self, label: Label) -> ImageRecipe:

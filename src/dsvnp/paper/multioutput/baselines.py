@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dsvnp.naming import lookup
 from dsvnp.paper.multioutput.folds import Split
-from dsvnp.paper.multioutput.measures import SplitScores, measure_parts, one_gaussian, residual_scale
+from dsvnp.paper.multioutput.measures import SplitScores, measure_gaussians, residual_scale
 
 REGRESSORS: dict[str, Callable[[int, int], Any]] = {
     # Its α is chosen by leave-one-out on the rows it is fitted to.
@@ -40,8 +40,4 @@ def _measure_regressor(regressor: Any, split: Split) -> SplitScores:
         return torch.from_numpy(np.asarray(regressor.predict(x.double().cpu().numpy()))).to(x)
 
     sigma = residual_scale(mean(split.held_out.x), split.held_out.y)
-    parts = {"test": split.test, "train": split.train}
-    predictions = (
-        (part, split.task(rows), one_gaussian(mean(rows.x), sigma)) for part, rows in parts.items()
-    )
-    return measure_parts(predictions, split)
+    return measure_gaussians(split, (mean(split.test.x), sigma), (mean(split.train.x), sigma))

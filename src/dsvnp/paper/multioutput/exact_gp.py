@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from dsvnp.paper.multioutput.folds import Rows, Split
-from dsvnp.paper.multioutput.measures import SplitScores, measure_parts, one_gaussian
+from dsvnp.paper.multioutput.measures import Moments, SplitScores, measure_gaussians
 
 BOUNDS = {"length": (-3.0, 7.0), "signal": (-4.0, 4.0), "noise": (-7.0, 1.5)}  # of logarithms
 REFUSED = 1e10  # the objective where K is singular in float64
@@ -61,17 +61,15 @@ def measure_exact_gp(settings: ExactGP, splits: Sequence[Split]) -> list[SplitSc
 
 
 def _measure(settings: ExactGP, split: Split) -> SplitScores:
-    train = Rows(split.train.x.double(), split.train.y.double())
-    parts = {"test": split.test, "train": split.train}
-    found = []  # for each output its predictions of each part
-    for y in train.y.unbind(1):
-        theta = fit_exact_gp(settings, train.x, y)
-        found.append([predict_exact_gp(theta, train.x, y, rows.x.double()) for rows in parts.values()])
-    made = []
-    for number, (part, rows) in enumerate(parts.items()):
-        mean, scale = (torch.stack([each[number][i] for each in found], 1).to(rows.x) for i in (0, 1))
-        made.append((part, split.task(rows), one_gaussian(mean, scale)))
-    return measure_parts(made, split)
+    x = split.train.x.double()
+    fitted = [(fit_exact_gp(settings, x, y), y) for y in split.train.y.double().unbind(1)]
+
+    def predict(rows: Rows) -> Moments:
+        found = [predict_exact_gp(theta, x, y, rows.x.double()) for theta, y in fitted]
+        mean, scale = (torch.stack(each, 1).to(rows.x) for each in zip(*found, strict=True))
+        return mean, scale
+
+    return measure_gaussians(split, predict(split.test), predict(split.train))
 
 
 def fit_exact_gp(settings: ExactGP, x: Tensor, y: Tensor) -> Tensor:

@@ -131,7 +131,6 @@ class MultiOutputExperiment(Experiment):
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
-        """Seconds in CI, minutes on two cores, or the paper's setting on a GPU."""
         tiny: dict[str, Any] = {
             "members": 2,
             "metrics": 2,
@@ -166,7 +165,6 @@ class MultiOutputExperiment(Experiment):
         return {"smoke": smoke, "quick": quick, "paper": cls(preset="paper", likelihoods=SUFFICE)}
 
     def read_data(self, data_dir: Path | None) -> None:
-        """Read all tables."""
         for name in self.datasets:
             load_rows(name, data_dir, None, self.verify)
 

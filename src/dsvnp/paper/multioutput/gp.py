@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.paper.multioutput.folds import Split
-from dsvnp.paper.multioutput.measures import SplitScores, measure_parts, one_gaussian
+from dsvnp.paper.multioutput.measures import Moments, SplitScores, measure_gaussians
 from dsvnp.paper.toy.gp import import_gpytorch
 
 
@@ -31,14 +31,7 @@ def measure_gp(settings: SparseGP, splits: Sequence[Split]) -> list[SplitScores]
     gp, likelihood = fit_sparse_gps(settings, splits)
     test = _predict_gps(gp, likelihood, [split.test.x for split in splits])
     train = _predict_gps(gp, likelihood, [split.train.x for split in splits])
-    out = []
-    for split, on_test, on_train in zip(splits, test, train, strict=True):
-        predictions = (
-            ("test", split.task(split.test), one_gaussian(*on_test)),
-            ("train", split.task(split.train), one_gaussian(*on_train)),
-        )
-        out.append(measure_parts(predictions, split))
-    return out
+    return [measure_gaussians(*each) for each in zip(splits, test, train, strict=True)]
 
 
 def fit_sparse_gps(settings: SparseGP, splits: Sequence[Split]) -> tuple[Any, Any]:
@@ -96,15 +89,13 @@ def _make(settings: SparseGP, x: Tensor, dim_y: int, generator: torch.Generator)
 
 
 @torch.no_grad()
-def _predict_gps(
-    gp: Any, likelihood: Any, inputs: Sequence[Tensor], chunk: int = 500
-) -> list[tuple[Tensor, Tensor]]:
+def _predict_gps(gp: Any, likelihood: Any, inputs: Sequence[Tensor]) -> list[Moments]:
     """Mean and standard deviation, each [N, dim_y], of rows [N, dim_x] of each split."""
     gpytorch = import_gpytorch()
     x = torch.nn.utils.rnn.pad_sequence(list(inputs), batch_first=True)  # halves may differ by a row
     parts = []
     with gpytorch.settings.cholesky_jitter(float_value=1e-4):
-        for piece in x.split(chunk, dim=1):
+        for piece in x.split(500, dim=1):
             posterior = likelihood(gp(piece.unsqueeze(1)))
             parts.append(torch.stack([posterior.mean, posterior.variance.sqrt()]))  # [2, splits, dim_y, n]
     both = torch.cat(parts, dim=-1).transpose(-1, -2)

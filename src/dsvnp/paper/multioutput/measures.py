@@ -36,6 +36,7 @@ from dsvnp.task import Task
 
 LEVELS = tuple(round(0.1 * i, 1) for i in range(1, 10))
 Scores = dict[tuple[str, str, str], float]  # by metric, part and unit
+Moments = tuple[Tensor, Tensor]  # mean and standard deviation, [rows, dim_y] each
 UNIT_OF_NLL = {"nll": "nats/point", "nll-each": "nats/output"}
 UNIT_OF_NLL |= {"nll-interval": "nats/point", "nll-interval-each": "nats/output"}
 AT_ONCE = 2**22  # rows times draws whose likelihoods are computed together
@@ -55,7 +56,9 @@ def measure_net(
     net: NeuralProcess, split: Split, draws: DrawCounts, num_points: int, how: Likelihoods = FIXED
 ) -> SplitScores:
     """Measure a trained network; σ of a squared-error likelihood is set here, from held-out rows."""
-    set_sigma(net, split, draws)
+    if isinstance(net.likelihood, FixedGaussian):  # the root mean square of the residuals
+        held_out = predict_rows(net, split.task(split.held_out), draws)
+        net.likelihood.sigma.copy_(residual_scale(held_out.mean, split.held_out.y))
     parts = {"test": split.task(split.test), "train": split.task(split.train)}
     parts["test-context"] = split.within_test()
     num_context = len(split.context)
@@ -136,7 +139,8 @@ def measure_parts(predictions: Iterable[tuple[str, Task, Predictive]], split: Sp
     coverage, by_output = [], []
     units = {"standard": torch.ones_like(split.std), "raw": split.std, "minmax": split.std / split.span}
     for part, task, predictive in predictions:
-        errors = output_errors(predictive, task)
+        assert task.y_target is not None
+        errors = (task.y_target - predictive.mean).square().mean((0, 1))  # of each output, [dim_y]
         scores |= {("mse", part, unit): float((errors * by.square()).mean()) for unit, by in units.items()}
         if part in ("test", "test-context"):
             inside = pit_coverage(pit(predictive, task), LEVELS).tolist()
@@ -146,19 +150,6 @@ def measure_parts(predictions: Iterable[tuple[str, Task, Predictive]], split: Sp
             if part == "test":
                 coverage, by_output = inside, errors.tolist()
     return SplitScores(scores, coverage, by_output)
-
-
-def output_errors(predictive: Predictive, task: Task) -> Tensor:
-    """Squared error of each output, averaged over all targets, [dim_y]."""
-    assert task.y_target is not None
-    return (task.y_target - predictive.mean).square().mean((0, 1))
-
-
-def set_sigma(net: NeuralProcess, split: Split, draws: DrawCounts) -> None:
-    """Set σ of a squared-error likelihood to the root mean square of the residuals on held-out training rows."""
-    if isinstance(net.likelihood, FixedGaussian):
-        task = split.task(split.held_out)
-        net.likelihood.sigma.copy_(residual_scale(predict_rows(net, task, draws).mean, split.held_out.y))
 
 
 def residual_scale(mean: Tensor, y: Tensor) -> Tensor:
@@ -179,9 +170,16 @@ def predict_rows(net: NeuralProcess, task: Task, draws: DrawCounts) -> Predictiv
     return seeded_predict(net, task, draws, chunk_of(draws, 200_000))
 
 
-def one_gaussian(mean: Tensor, scale: Tensor) -> GaussianPredictive:
-    """The predictive of one Gaussian for each row, from [rows, dim_y]; σ may be one for all rows, [dim_y]."""
-    return GaussianPredictive(mean[None, None, None], scale)
+def measure_gaussians(split: Split, test: Moments, train: Moments) -> SplitScores:
+    """Measure one Gaussian for each row of the test half and of the training rows; σ may be one for all, [dim_y]."""
+    parts = (("test", split.test, test), ("train", split.train, train))
+    return measure_parts(
+        (
+            (part, split.task(rows), GaussianPredictive(mean[None, None, None], std))
+            for part, rows, (mean, std) in parts
+        ),
+        split,
+    )
 
 
 def collect(dataset: str, measured: Sequence[SplitScores]) -> tuple[tuple[Measurement, ...], dict[str, Any]]:

@@ -1,18 +1,25 @@
-"""The words of a report on each experiment, from `words.toml` in the experiment's folder; needs no torch."""
+"""The words of a report: an experiment's from `words.toml` in its folder, and those that several share; needs no torch.
 
+Metrics, splits and units without an entry are shown as they are.
+"""
+
+import re
 import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper.label import Label
 from dsvnp.paper.report.runs import Run
 
 OTHERS = {"estimators": "report/estimators.toml"}  # what a report shows besides the paper's experiments
+# name → its name for a reader, and which values are good: "lower" or "higher"
+METRICS = {"nll": ("NLL", "lower"), "mse": ("MSE", "lower"), "accuracy": ("accuracy", "higher")}
+UNITS = {"standard": "unit variance", "raw": "raw units", "minmax": "unit range", "share": ""}
 
 
 class About(NamedTuple):
@@ -79,3 +86,48 @@ def figures_of(run: Run) -> list[tuple[Path, str]]:
 def is_headline(run: Run, metric: str, split: str, unit: str) -> bool:
     """Whether a table is one that a reader wants to see first."""
     return any(fnmatch(f"{metric}/{split}/{unit}", pattern) for pattern in about(run).headline)
+
+
+def metric_text(words: About, metric: str) -> str:
+    """A metric's name for a reader."""
+    if (level := _coverage(metric)) is not None:
+        name = metric.rpartition("-")[0].replace("-", " ").replace("rollout", "roll-out")
+        return f"{name} of {level:.0%} intervals"
+    return _entry(words, metric)[0]
+
+
+def goal_of(row: Mapping[str, Any], run: Run) -> str | float | None:
+    """Which values are good: "lower", "higher", a number to be close to, or None where none are better."""
+    if (level := _coverage(row["metric"])) is not None:
+        return level
+    _, *goal = _entry(about(run), row["metric"])
+    if goal == ["own"]:
+        return "lower" if row["dataset"] == run.config.get("domain") else "higher"
+    return goal[0] if goal else None
+
+
+def split_text(words: About, name: str) -> str:
+    """A split or a data set in words: "inter-J-max" is "interpolation, J, full context"."""
+    name, space, note = name.partition(" ")  # "wq (120 of 1060 rows)"
+    if name in words.names:
+        return f"{words.names[name]}{space}{note}"
+    parts = name.split("-")
+    if {"J", "P", *words.names} & set(parts):
+        return ", ".join(words.names.get(part, part) for part in parts) + space + note
+    return " ".join([*parts, *filter(None, [note])])
+
+
+def unit_text(unit: str) -> str:
+    """A unit in words; nothing for a share, which has none."""
+    return UNITS.get(unit, unit)
+
+
+def _entry(words: About, metric: str) -> tuple[str, ...]:
+    """A metric in words, and which values are good where that is known."""
+    return (METRICS | dict(words.metrics)).get(metric, (metric,))
+
+
+def _coverage(metric: str) -> float | None:
+    """The level of a metric such as "coverage-90"."""
+    found = re.fullmatch(r".*coverage-(\d+)", metric)
+    return int(found[1]) / 100 if found else None

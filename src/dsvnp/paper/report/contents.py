@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dsvnp.paper.report.about import About, about, figures_of, order_of
-from dsvnp.paper.report.folds import find_folds
-from dsvnp.paper.report.runs import Run, find_runs, find_speed
+from dsvnp.paper.report.runs import Run, find_folds, find_runs, find_speed
 from dsvnp.paper.report.tables import Table, seeds_text, tables_of, title_of
 
 TITLE = "Doubly stochastic neural processes: results"

@@ -26,9 +26,7 @@ def write_report(folder: Path) -> list[Path]:
     """Write `report.html` and `report.md` of all runs at or below a folder, into that folder."""
     report = Report.find(folder)
     pages = {folder / "report.html": html_page(report), folder / "report.md": markdown_page(report)}
-    for path, text in pages.items():
-        write_atomically(path, text)
-    return list(pages)
+    return [write_atomically(path, text) for path, text in pages.items()]
 
 
 def html_page(report: Report) -> str:

@@ -1,13 +1,19 @@
-"""Runs as a report finds them: `results.json`, the figures next to it, and how long it took. No weights are needed."""
+"""Runs as a report finds them: `results.json`, the figures next to it, and how long it took. No weights are needed.
+
+The output of `benchmarks/estimators.py` is a run too, in rows like all others.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from dsvnp.paper.records import RESULTS, SPEED, TIMES, read_record
+from dsvnp.paper.records import FOLDS, RESULTS, SPEED, TIMES, read_record
+from dsvnp.paper.rows import grouped, make_row
+from dsvnp.schema import NUMBER, wrong
 
 PICTURES = (".svg", ".png")
+ESTIMATOR_METRICS = ("rmse", "nll", "accuracy")
 KEYS = ("experiment", "preset", "device", "version", "config", "rows")
 
 
@@ -47,6 +53,36 @@ class Run:
 def find_runs(folder: Path) -> list[Run]:
     """Every run at or below a folder, by path."""
     return [Run.read(path) for path in found_below(folder, "results.json")]
+
+
+def read_folds(path: Path) -> Run:
+    """Read a `rows.json` with one row for each data set, estimator and fold."""
+    folds = read_record(path, FOLDS)
+    for number, fold in enumerate(folds):
+        if reason := wrong(
+            fold, {metric: NUMBER for metric in ESTIMATOR_METRICS if metric in fold}, f"[{number}]"
+        ):
+            raise ValueError(f"{path} {reason}; run the benchmark again")
+    found = [(metric, fold) for fold in folds for metric in ESTIMATOR_METRICS if metric in fold]
+    groups = grouped(found, lambda pair: (pair[1]["dataset"], pair[1]["estimator"], pair[0], _unit(*pair)))
+    rows = [
+        make_row(dataset, estimator, metric, "test", unit, [fold[metric] for _, fold in pairs])
+        for (dataset, estimator, metric, unit), pairs in groups.items()
+    ]
+    seconds = sum(fold["seconds"] for fold in folds)
+    return Run(path.parent, "estimators", "defaults", "CPU", "", {}, rows, seconds)
+
+
+def find_folds(folder: Path) -> list[Run]:
+    """The benchmark's results at or below a folder."""
+    return [read_folds(path) for path in found_below(folder, "estimators/rows.json")]
+
+
+def _unit(metric: str, fold: dict[str, Any]) -> str:
+    """The unit of a metric; a classifier's NLL has another one."""
+    if metric == "accuracy":
+        return "share"
+    return "nats/row" if "accuracy" in fold else "standard"
 
 
 def find_speed(folder: Path) -> list[dict[str, Any]]:

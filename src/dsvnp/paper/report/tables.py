@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dsvnp.paper.label import Label
-from dsvnp.paper.report.about import about, is_headline
+from dsvnp.paper.report.about import about, goal_of, is_headline, metric_text, split_text, unit_text
 from dsvnp.paper.report.numbers import clear_best, mean_and_spread, needs_median, number, printed, verdict
 from dsvnp.paper.report.runs import Run
-from dsvnp.paper.report.words import goal_of, metric_text, split_text, unit_text
 from dsvnp.paper.rows import grouped
 
 Row = Mapping[str, Any]

@@ -40,11 +40,6 @@ class Subsets(TaskSource):
     """Tasks of one small set of points: all of them are targets, a random subset of them is the context.
 
     A context has 1 to N − 1 of the N points: a model that is scored outside its context always has a scored point.
-
-    Args:
-        x: inputs, [N, dim_x].
-        y: outputs, [N, dim_y].
-        batch_size: tasks of a batch.
     """
 
     def __init__(self, x: Tensor, y: Tensor, batch_size: int = 16) -> None:
@@ -56,7 +51,6 @@ class Subsets(TaskSource):
         self.batch_size = batch_size
 
     def static(self) -> Tensors:
-        """The points."""
         return {"x": self.x, "y": self.y}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:

@@ -54,7 +54,6 @@ class ToyExperiment(Experiment):
 
     @classmethod
     def presets(cls) -> dict[str, Self]:
-        """Seconds in CI, about a minute on two cores, or the paper's setting."""
         fast = replace(RECIPE, learning_rate=2e-3)
         return {
             "smoke": cls(preset="smoke", num_seeds=2, num_steps=20, num_global=4, gp_steps=20),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, take_batch
 from dsvnp.sources.priors.noise import add_outliers, draw_error
@@ -55,10 +56,7 @@ class CurveSettings:
             shares = getattr(self, name)
             if len(shares) != 3 or min(shares) < 0 or sum(shares) <= 0:
                 raise ValueError(f"{name} must be three shares, at least one of them positive, got {shares}")
-        if min(self.batch_size, self.refresh_every) < 1:
-            raise ValueError(
-                f"batch_size and refresh_every must be at least 1, got {self.batch_size} and {self.refresh_every}"
-            )
+        at_least_one(batch_size=self.batch_size, refresh_every=self.refresh_every)
 
     @property
     def largest_context(self) -> int:
@@ -68,11 +66,7 @@ class CurveSettings:
 
 
 class CurvePrior(TaskSource):
-    """A supply of synthetic curves; see the module's docstring.
-
-    Args:
-        settings: sizes, ranges and shares.
-    """
+    """A supply of synthetic curves; see the module's docstring."""
 
     dim_x = 2 * DIMENSIONS
     dim_y = 1
@@ -93,7 +87,6 @@ class CurvePrior(TaskSource):
         return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """One number per task, for the size of its context."""
         return {"context": (self.settings.batch_size,)}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:
@@ -116,13 +109,9 @@ Functions = Callable[[Random, Tensor, Tensor], Tensor]
 def draw_prior_curves(
     random: Random, settings: CurveSettings, count: int, functions: Functions | None = None
 ) -> Tensors:
-    """Draw curves: x [n, T, 3], y [n, T], used [n, 3], largest [n]; the first points may be context.
+    """Draw n curves: x [n, T, 3], y [n, T], used [n, 3], largest [n]; the first points may be context.
 
-    Args:
-        random: where all is drawn from.
-        settings: sizes, ranges and shares.
-        count: number of curves n.
-        functions: values [n, T] at inputs [n, T, 3] of which some are used [n, 3]; the prior's by default.
+    `functions` gives values [n, T] at inputs [n, T, 3] of which some are used [n, 3]; the prior's by default.
     """
     points = settings.num_points
     dims = 1 + random.choice(settings.dimensions, count, 1)
@@ -206,10 +195,9 @@ def direction(random: Random, x: Tensor, used: Tensor) -> Tensor:
 
 
 def draw_order(random: Random, settings: CurveSettings, along: Tensor) -> tuple[Tensor, Tensor]:
-    """Put points that may be context first, in random order; those in a gap or beyond an end come last.
+    """Order points [n, T], and the largest context [n]: points that may be context come first, in random order.
 
-    Returns:
-        The order [n, T], and the largest context [n].
+    Those in a gap or beyond an end come last.
     """
     count, points = along.shape
     kind = random.choice(settings.patterns, count, 1)

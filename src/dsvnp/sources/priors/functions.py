@@ -32,14 +32,10 @@ Family = Callable[[Random, Tensor, Tensor, int], Tensor]
 def draw_table_functions(
     random: Random, z: Tensor, used: Tensor, outputs: int, mixed: float = 0.35
 ) -> Tensor:
-    """Draw functions of mixed families, standardised over the rows, [n, T, O].
+    """Draw functions of mixed families, standardised over the rows, [n, T, outputs].
 
-    Args:
-        random: source of random numbers.
-        z: standardised columns, zero where not used, [n, T, D].
-        used: True where a column is there, [n, D].
-        outputs: number of functions per table.
-        mixed: share of tables whose functions are sums of two families.
+    Columns z [n, T, D] are standardised, and zero where they are not used. A share `mixed` of the tables has sums of
+    two families.
     """
     f = _deal_families(random, z, draw_relevance(random, used), outputs, FAMILIES)
     rows, _ = random.allot(len(z), (mixed, 1 - mixed))

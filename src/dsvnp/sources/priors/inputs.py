@@ -60,16 +60,10 @@ def _chain(random: Random, tables: int, columns: int) -> Tensor:
 
 
 def observe(random: Random, hidden: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn hidden columns into what a table shows and what its output depends on.
+    """Turn hidden columns [n, T, D] of unit variance into what a table shows and what its output depends on.
 
-    Args:
-        random: source of random numbers.
-        hidden: hidden columns with mean 0 and variance 1, [n, T, D].
-        used: True where a column is there, [n, D].
-
-    Returns:
-        x [n, T, D] with NaN where a value is missing and 0 in columns that are not used, and z [n, T, D],
-        standardised, without missing values, 0 in columns that are not used.
+    Returns x [n, T, D] with NaN where a value is missing, and z [n, T, D], standardised, without missing values; both
+    are 0 in columns that are not used [n, D].
     """
     kind = _draw_kinds(random, *used.shape)
     level = torch.special.ndtr(hidden)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, take_batch
 from dsvnp.sources.priors.randomness import Random
@@ -53,19 +54,13 @@ class LandscapeSettings:
                 f"expected 1 ≤ min_context ≤ max_context < num_points, got {self.min_context}, "
                 f"{self.max_context} and {self.num_points}; leave at least one point to predict"
             )
-        if not 1 <= self.max_inputs <= 64 or min(self.batch_size, self.refresh_every) < 1:
-            raise ValueError(
-                "expected 1 ≤ max_inputs ≤ 64 and batch_size and refresh_every of at least 1, got "
-                f"{self.max_inputs}, {self.batch_size} and {self.refresh_every}"
-            )
+        if not 1 <= self.max_inputs <= 64:
+            raise ValueError(f"expected 1 ≤ max_inputs ≤ 64, got {self.max_inputs}")
+        at_least_one(batch_size=self.batch_size, refresh_every=self.refresh_every)
 
 
 class LandscapePrior(TaskSource):
-    """A supply of synthetic functions of the unit cube; see the module's docstring.
-
-    Args:
-        settings: sizes.
-    """
+    """A supply of synthetic functions of the unit cube; see the module's docstring."""
 
     def __init__(self, settings: LandscapeSettings | None = None) -> None:
         self.settings = LandscapeSettings() if settings is None else settings

@@ -9,10 +9,7 @@ from dsvnp.sources.priors.randomness import Random
 def draw_error(random: Random, log_size: Tensor) -> Tensor:
     """Draw noise of typical size 1, [n, T].
 
-    Args:
-        random: source of random numbers.
-        log_size: a standardised function of x, [n, T]; in a third of the tables the noise's logarithmic
-            standard deviation follows it.
+    In a third of the tables its logarithmic standard deviation follows `log_size`, a standardised function of x [n, T].
     """
     tables, rows = log_size.shape
     kind = random.choice((70, 20, 10), tables, 1)  # normal, Student's t, exponential

@@ -15,12 +15,7 @@ TINY = 1e-7  # keeps logarithms and quantiles of uniform numbers finite
 
 
 class Random:
-    """Random tensors of float32 on one device.
-
-    Args:
-        generator: the source of all randomness, on `device`.
-        device: where the tensors lie.
-    """
+    """Random tensors of float32 on one device, on which their generator lies."""
 
     def __init__(self, generator: torch.Generator, device: torch.device) -> None:
         self.generator, self.device = generator, device

@@ -16,16 +16,11 @@ OBSERVED, MISSING, UNUSED = 0.0, 1.0, -1.0
 
 
 def standardise(x: Tensor, used: Tensor, in_context: Tensor, mask: Tensor, clip: float = 4.0) -> Tensor:
-    """Scale columns by their context, and say of each entry what it is, [B, T, 2·D].
+    """Scale columns x [B, T, D] by their context, and say of each entry what it is, [B, T, 2·D].
 
-    A column that does not vary in the context is 0 everywhere: nothing can be learned from it.
-
-    Args:
-        x: values in any units, NaN where one is missing, [B, T, D].
-        used: True where a column is there, [B, D].
-        in_context: True where a point belongs to the context, [B, T].
-        mask: True where a slot is filled, [B, T].
-        clip: number of standard deviations beyond which values grow like a logarithm.
+    NaN is a missing value. Flags say which columns are used [B, D], which points are context and which slots are filled
+    [B, T]. Beyond `clip` standard deviations values grow like a logarithm. A column that does not vary in the context
+    is 0 everywhere: nothing can be learned from it.
     """
     there = used.unsqueeze(1) & mask.unsqueeze(-1)
     return scale_inputs(x, used, there, input_scale(x, there & in_context.unsqueeze(-1)), clip)
@@ -83,17 +78,10 @@ def context_sizes(uniform: Tensor, smallest: int, largest: Tensor | int) -> Tens
 
 
 def seen_classes(labels: Tensor, in_context: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Number the classes that the context has 0, 1, … in order; say which points have such a class.
+    """Number the classes that the context has 0, 1, … in order; say which points have such a class, [B, T] each.
 
-    In use a network knows the classes of its context only, numbered like this.
-
-    Args:
-        labels: integer labels, [B, T].
-        in_context: True where a point belongs to the context, [B, T].
-        num_classes: labels lie in 0 … num_classes − 1.
-
-    Returns:
-        The new labels [B, T], 0 where the class is not in the context, and flags that say where it is, [B, T].
+    In use a network knows the classes of its context only, numbered like this. Labels lie in 0 … num_classes − 1; one
+    whose class is not in the context becomes 0.
     """
     one_hot = labels.unsqueeze(-1) == torch.arange(num_classes, device=labels.device)  # [B, T, C]
     seen = (one_hot & in_context.unsqueeze(-1)).any(1)  # [B, C]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
 from dsvnp.sources.base import TaskSource, Tensors, take_batch
 from dsvnp.sources.priors.causal import draw_causal
@@ -65,10 +66,7 @@ class TableSettings:
             raise ValueError(
                 f"classes and causal are shares between 0 and 1, got {self.classes} and {self.causal}"
             )
-        if min(self.batch_size, self.refresh_every) < 1:
-            raise ValueError(
-                f"batch_size and refresh_every must be at least 1, got {self.batch_size} and {self.refresh_every}"
-            )
+        at_least_one(batch_size=self.batch_size, refresh_every=self.refresh_every)
 
     @property
     def largest_context(self) -> int:
@@ -77,11 +75,7 @@ class TableSettings:
 
 
 class TablePrior(TaskSource):
-    """A supply of synthetic tables; see the module's docstring.
-
-    Args:
-        settings: sizes, ranges and shares.
-    """
+    """A supply of synthetic tables; see the module's docstring."""
 
     def __init__(self, settings: TableSettings | None = None) -> None:
         self.settings = TableSettings() if settings is None else settings
@@ -107,7 +101,6 @@ class TablePrior(TaskSource):
         return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
     def uniform_shapes(self) -> Mapping[str, Shape]:
-        """One number per task, for the size of its context."""
         return {"context": (self.settings.batch_size,)}
 
     def batch(self, tensors: Mapping[str, Tensor], uniforms: Mapping[str, Tensor], step: Tensor) -> Task:

@@ -15,10 +15,7 @@ WARPS = (50.0, 14.0, 5.0, 8.0, 6.0, 6.0, 11.0)
 def draw_numbers(random: Random, f: Tensor, log_size: Tensor) -> Tensor:
     """Numbers f + s·ε, then skewed, rounded, bounded, censored, or counts instead, standardised, [n, T].
 
-    Args:
-        random: source of random numbers.
-        f: standardised functions, [n, T].
-        log_size: standardised functions that the size of the noise may follow, [n, T].
+    f, and `log_size`, which the size of the noise may follow, are standardised functions, [n, T].
     """
     tables = len(f)
     size = random.log_uniform(0.01, 3.0, tables, 1)  # from nearly noise-free to R² = 0.1

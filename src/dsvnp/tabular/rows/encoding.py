@@ -35,7 +35,7 @@ class Encoding:
     # for each column its categories, or None for a column of numbers or dates
     categories: tuple[tuple[str, ...] | None, ...]
     # for each column of dates the cycles that are read, as a part of `CYCLES`; None for all others
-    cycles: tuple[tuple[str, ...] | None, ...] = ()
+    cycles: tuple[tuple[str, ...] | None, ...]
 
     @classmethod
     def fit(cls, table: Columns) -> Encoding:
@@ -62,10 +62,8 @@ class Encoding:
     def transform(self, table: Columns) -> Floats:
         """Numbers [rows, D], NaN where missing: columns of numbers and dates first, then those of the categories."""
         numbers, texts, problems = [], [], []
-        cycles = self.cycles or (None,) * len(self.names)
-        for name, values, categories, around in zip(
-            self.names, table.arrays, self.categories, cycles, strict=True
-        ):
+        columns = zip(self.names, table.arrays, self.categories, self.cycles, strict=True)
+        for name, values, categories, around in columns:
             try:
                 if categories is not None:
                     texts.append(_known_texts(name, values, categories))
@@ -85,9 +83,8 @@ class Encoding:
     @property
     def number_names(self) -> list[str]:
         """The column that each of the first numbers comes from."""
-        cycles = self.cycles or (None,) * len(self.names)
         out = []
-        for name, categories, around in zip(self.names, self.categories, cycles, strict=True):
+        for name, categories, around in zip(self.names, self.categories, self.cycles, strict=True):
             out += [] if categories is not None else [name] * (1 + 2 * len(around or ()))
         return out
 

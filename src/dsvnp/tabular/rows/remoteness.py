@@ -8,13 +8,9 @@ USUAL = 0.95  # share of the known rows that have another one within the unit
 
 
 def remoteness(x: Tensor, known: Tensor, unit: Tensor | None = None, chunk: int = 1000) -> Tensor:
-    """ln of the distance to the nearest known row, in units of the usual distance; 0 within it, [N].
+    """ln of the distance of rows [N, D] to the nearest known row, in units of the usual one; 0 within it, [N].
 
-    Args:
-        x: rows, [N, D].
-        known: rows to compare them with, [M, D]; with fewer than twenty every score is 0.
-        unit: the usual distance among them, where it is known already.
-        chunk: rows handled at once.
+    With fewer than twenty known rows [M, D] every score is 0. `unit` is the usual distance, where it is known already.
     """
     if len(known) < FEW:
         return x.new_zeros(len(x))

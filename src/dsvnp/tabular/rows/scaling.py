@@ -74,12 +74,9 @@ class OutputScaling:
 
     @classmethod
     def fit(cls, x: Tensor, y: Tensor, linear: bool = True) -> OutputScaling:
-        """Fit to inputs [N, 2 D_x], see `InputScaling.both`, and outputs [N, D_y]; NaN is missing.
+        """Fit to inputs [N, 2 D_x], see `InputScaling.both`, and outputs [N, D_y] in the user's units; NaN is missing.
 
-        Args:
-            x: inputs.
-            y: outputs in the user's units.
-            linear: False leaves the inputs out: the linear part is the mean.
+        With `linear` False the linear part is the mean.
         """
         weight, bias = torch.zeros(x.shape[1], y.shape[1], dtype=x.dtype), torch.nanmean(y, 0)
         spread = (y - bias).square().nanmean(0).sqrt()
@@ -100,8 +97,7 @@ class OutputScaling:
 
     def linear(self, x: Tensor) -> Tensor:
         """The linear part for inputs [..., 2 D_x], in the user's units."""
-        # Files of version 1 read squashed inputs alone.
-        return x[..., : self.weight.shape[-2]] @ self.weight + self.bias
+        return x @ self.weight + self.bias
 
     def transform(self, x: Tensor, y: Tensor) -> Tensor:
         """Residuals of y in unit variance."""
@@ -127,12 +123,8 @@ def stretched(
 def best_ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Ridge of squashed inputs or of inputs as they are, whichever errs less when rows are left out, for each output.
 
-    Args:
-        x: both kinds of inputs side by side, [N, 2 D_x].
-        y: outputs in unit variance, [N, D_y].
-
-    Returns:
-        Coefficients [2 D_x, D_y], those of the other kind zero, and intercepts [D_y].
+    Both kinds lie side by side in x [N, 2 D_x]; outputs have unit variance. Returns coefficients [2 D_x, D_y], those of
+    the other kind zero, and intercepts [D_y].
     """
     halves = x.chunk(2, dim=1)
     centres = [half.mean(0) for half in halves]
@@ -147,16 +139,9 @@ def best_ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def ridge_by_leaving_out(x: Tensor, centre: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Ridge with the strength that errs least when each row is left out, for each output.
 
-    With XᵀX = V diag(s²) Vᵀ and Z = X V of centred rows, strength α fits ŷ = Z (s² + α)⁻¹ Zᵀy and errs by
-    (y_i − ŷ_i) / (1 − h_i) on a row that is left out, where h_i = 1/N + Σ_j z_ij² / (s_j² + α).
-
-    Args:
-        x: inputs, [N, D_x].
-        centre: their mean, [D_x].
-        y: outputs, [N, D_y].
-
-    Returns:
-        Coefficients [D_x, D_y], and the mean squared errors [D_y].
+    With XᵀX = V diag(s²) Vᵀ and Z = X V of rows less their `centre`, strength α fits ŷ = Z (s² + α)⁻¹ Zᵀy and errs by
+    (y_i − ŷ_i) / (1 − h_i) on a row that is left out, where h_i = 1/N + Σ_j z_ij² / (s_j² + α). Returns coefficients
+    [D_x, D_y], and the mean squared errors [D_y].
     """
     x, y = x - centre, y - y.mean(0)
     squares, axes = torch.linalg.eigh(x.T @ x)
@@ -193,12 +178,7 @@ class ClassScaling:
     ) -> ClassScaling:
         """Fit a logistic regression to squashed inputs [N, D_x] and labels [N, 1]; the network alone counts at first.
 
-        Args:
-            x: inputs.
-            y: labels.
-            num_classes: number of classes.
-            linear: False leaves the logistic regression out.
-            strength: C, how far the coefficients may go.
+        With `linear` False it is left out; `strength` is C, how far the coefficients may go.
         """
         present = torch.unique(y).tolist()
         if not linear or len(present) < 2:

@@ -23,10 +23,9 @@ RECORD_FORM = {
 # of an ensemble, and of a panel of a pretrained network
 REPLICAS_FORM = {"recipe": dict, "num_replicas": int}
 PANEL_FORM = {"panel": [[{"view": str, "order": int}]], "most_rows": int, "leaves": int}
-# of the inputs, where a format has it
 INPUTS_FORM = {
     "feature_names_in": ([str],),
-    "encoding": ({"names": [str], "categories": [([str],)]},),
+    "encoding": ({"names": [str], "categories": [([str],)], "cycles": [([str],)]},),
     "filling": {"medians": [float], "gaps": [bool]},
 }
 MOST_LAYERS, WIDEST, MOST_DRAWS = 1000, 2**20, 10**5
@@ -49,14 +48,13 @@ def check_recipe(recipe: FitRecipe) -> FitRecipe:
 
 def check_record(record: dict[str, Any]) -> None:
     """Hold the lists of a record against each other."""
-    form = {name: each for name, each in INPUTS_FORM.items() if name in record}
-    if reason := wrong(record, form | (PANEL_FORM if "panel" in record else REPLICAS_FORM)):
+    if reason := wrong(record, INPUTS_FORM | (PANEL_FORM if "panel" in record else REPLICAS_FORM)):
         raise ValueError(f"it {reason}")
     if not record["target_names"]:
         raise ValueError("it names no target")
     if record.get("most_rows", 1) < 1:
         raise ValueError(f"most_rows is {record['most_rows']}, not 1 or more")
-    names, encoding, num = record.get("feature_names_in"), record.get("encoding"), record["n_features_in"]
+    names, encoding, num = record["feature_names_in"], record["encoding"], record["n_features_in"]
     if names is not None and len(names) != num:
         raise ValueError(f"{len(names)} names of inputs, but {num} inputs")
     for name, known in CHOICES.items():
@@ -71,14 +69,11 @@ def check_record(record: dict[str, Any]) -> None:
 
 def _check_encoding(encoding: dict[str, Any], num: int) -> None:
     """Refuse columns of another number than the inputs', and categories or cycles that are none."""
-    if not len(encoding["names"]) == len(encoding["categories"]) == num:
+    if not len(encoding["names"]) == len(encoding["categories"]) == len(encoding["cycles"]) == num:
         raise ValueError(f"an encoding of {len(encoding['names'])} columns, but {num} inputs")
     if [] in encoding["categories"]:
         raise ValueError("a column of categories without any")
-    cycles = encoding.get("cycles", [])
-    if reason := wrong(cycles, [([str],)]):
-        raise ValueError(f"encoding.cycles {reason}")
-    if strange := {name for found in cycles for name in found or ()} - CYCLES.keys():
+    if strange := {name for found in encoding["cycles"] for name in found or ()} - CYCLES.keys():
         raise ValueError(f"cycles of dates that are not known: {', '.join(sorted(strange))}")
 
 
@@ -105,7 +100,7 @@ def _shapes(record: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, tup
     """The shape of each tensor by the record; None is any size."""
     regression = record["kind"] == "regressor"
     dim_y = len(record["target_names"] if regression else record["classes"])
-    dim_x = _num_inputs(record, tensors)
+    dim_x = _num_inputs(record["filling"])
     rows = len(tensors["context.x"])
     out: dict[str, tuple[int | None, ...]] = {
         "context.x": (rows, dim_x),
@@ -123,18 +118,14 @@ def _shapes(record: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, tup
         linear = tensors[f"{owner}outputs.weight"]
         size = dim_y if regression or linear.numel() else 0  # a classifier may have no linear part
         out |= {f"{owner}outputs.{name}": (size,) for name in parts}
-        wide = 2 * dim_x if regression and record["version"] > 1 else dim_x
-        out[f"{owner}outputs.weight"] = (wide if size else 0, size)
+        out[f"{owner}outputs.weight"] = ((2 * dim_x if regression else dim_x) if size else 0, size)
         if not regression:
             out |= {f"{owner}outputs.{name}": (1,) for name in ("temperature", "trust")}
-    return {name: shape for name, shape in out.items() if name in tensors or record["version"] >= 5}
+    return out
 
 
-def _num_inputs(record: dict[str, Any], tensors: dict[str, Tensor]) -> int:
+def _num_inputs(filling: dict[str, Any]) -> int:
     """Numbers that a row of inputs becomes."""
-    filling = record.get("filling")
-    if filling is None:  # before format 4
-        return tensors["context.x"].shape[1]
     medians, gaps = filling["medians"], filling["gaps"]
     if len(medians) != len(gaps):
         raise ValueError(f"{len(medians)} medians of inputs, but {len(gaps)} flags of gaps")

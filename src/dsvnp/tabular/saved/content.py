@@ -112,14 +112,13 @@ def fill(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -> 
     if record["feature_names_in"] is not None:
         estimator.feature_names_in_ = np.array(record["feature_names_in"], dtype=object)
     estimator.encoding_ = _encoding(record["encoding"])
-    width = tensors["context.x"].shape[1]
-    filling = record.get("filling", {"medians": [0.0] * width, "gaps": [False] * width})  # before format 4
+    filling = record["filling"]
     estimator.filling_ = Filling(tuple(map(float, filling["medians"])), tuple(filling["gaps"]))
     estimator.target_names_ = tuple(record["target_names"])
     estimator._restore_own(record)
     estimator.noise_seed_ = record["noise_seed"]
     estimator.validation_ = record["validation"]
-    estimator.best_steps_ = record.get("best_steps", [])
+    estimator.best_steps_ = record["best_steps"]
     estimator.context_ = tensors["context.x"], tensors["context.y"]
     device = pick_device(estimator.device)
     if "panel" in record:
@@ -163,11 +162,9 @@ def _encoding(record: dict[str, Any] | None) -> Encoding | None:
     """The encoding of a frame's columns from JSON, whose tuples are lists."""
     if record is None:
         return None
-
-    def each(name: str) -> tuple[tuple[str, ...] | None, ...]:
-        return tuple(None if found is None else tuple(found) for found in record.get(name, ()))
-
-    return Encoding(tuple(record["names"]), each("categories"), each("cycles"))
+    columns = (record["categories"], record["cycles"])
+    each = (tuple(None if found is None else tuple(found) for found in column) for column in columns)
+    return Encoding(tuple(record["names"]), *each)
 
 
 def _replica(estimator: Any, tensors: dict[str, Tensor], row: int) -> Replica:

@@ -3,7 +3,7 @@
 The record has the checksums of both files and replaces the one before it in one piece: from then on the new estimator
 counts. Its tensors were written before, as `.next-tensors.safetensors`, and get their name afterwards. A process may
 die at any moment: the folder holds the old estimator or the new one, and the next save clears up. Files of others in
-the folder stay. A file of a newer version than this program knows is refused; older versions stay readable.
+the folder stay. A folder of another format than this program writes is refused.
 """
 
 import json
@@ -32,12 +32,10 @@ def may_hold(path: Path) -> bool:
     """Whether an estimator may be written there: nothing is there, an empty folder, or an estimator."""
     if not path.exists() or (path / RECORD).is_file():
         return True
-    return path.is_dir() and all(_is_leftover(file.name) for file in path.iterdir())
-
-
-def _is_leftover(name: str) -> bool:
-    """Whether a file is what a save that was killed left behind."""
-    return name in (locks.NAME, NEXT) or files.LEFTOVER.fullmatch(name) is not None
+    # What a save that was killed left behind does not count.
+    return path.is_dir() and all(
+        file.name in (locks.NAME, NEXT) or files.LEFTOVER.fullmatch(file.name) for file in path.iterdir()
+    )
 
 
 @contextmanager
@@ -88,7 +86,7 @@ def _settle(folder: Path) -> None:
     if not (folder / NEXT).exists():
         return
     try:
-        named = _read_record(folder).get("sha256", {}).get(TENSORS)
+        named = _read_record(folder)["sha256"].get(TENSORS)
     except ValueError:
         named = None
     if named == files.digest(folder / NEXT):
@@ -98,7 +96,7 @@ def _settle(folder: Path) -> None:
 
 
 def read(path: Path) -> Content:
-    """Read a folder; refuse what is no estimator's, damaged, or newer than this program."""
+    """Read a folder; refuse what is no estimator's, damaged, or of another format."""
     record = _read_record(path)
     data = _read_tensors(path, record)
     try:
@@ -142,20 +140,18 @@ def _read_record(path: Path) -> dict[str, Any]:
         raise ValueError(f"{file} is no estimator's: format {found!r}, not {FORMAT!r}")
     if reason := wrong(record, RECORD_FORM):
         raise ValueError(f"{file} {reason}; {REMEDY}")
-    if record["version"] > VERSION:
+    if record["version"] != VERSION:
         raise ValueError(
             f"{file} was written by dsvnp {record['dsvnp']} in format {record['version']}; dsvnp {__version__} reads "
-            f"formats up to {VERSION}: upgrade it"
+            f"format {VERSION}: install that version, or fit again"
         )
     _check_digest(record, file)
     return dict(record)
 
 
 def _check_digest(record: dict[str, Any], file: Path) -> None:
-    """Hold a record against its own checksum; before format 5 there was none."""
+    """Hold a record against its own checksum."""
     given = record.get("sha256")
-    if given is None and record["version"] < 5:
-        return
     if not isinstance(given, dict):
         raise ValueError(f"{file} is damaged: it lacks its checksums; {REMEDY}")
     rest = {**record, "sha256": {name: value for name, value in given.items() if name != RECORD}}
@@ -165,13 +161,13 @@ def _check_digest(record: dict[str, Any], file: Path) -> None:
 
 def _read_tensors(path: Path, record: dict[str, Any]) -> bytes:
     """The file of tensors that the record means; after a save that was killed it may have its first name still."""
-    wanted = record.get("sha256", {}).get(TENSORS)
+    wanted = record["sha256"].get(TENSORS)
     reason = "is not there"
     for name in (TENSORS, NEXT, TENSORS):  # another process may rename it meanwhile
         file = path / name
         if file.is_file():
             data = file.read_bytes()
-            if wanted in (None, files.digest(data)):
+            if wanted == files.digest(data):
                 return data
             reason = f"does not have the checksum that {RECORD} gives"
     raise ValueError(f"{path / TENSORS} cannot be read: it {reason}; {REMEDY}")

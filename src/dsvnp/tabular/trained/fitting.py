@@ -60,19 +60,12 @@ class Fit(NamedTuple):
 
 
 def fit_ensemble(
-    problem: Problem,
-    recipes: Sequence[FitRecipe],
-    max_context: int | None = None,
-    reporter: Reporter | None = None,
+    problem: Problem,  # what is to be learned
+    recipes: Sequence[FitRecipe],  # how; held-out rows choose from several
+    max_context: int | None = None,  # size of a prediction's context; None lets the held-out rows choose
+    reporter: Reporter | None = None,  # where progress goes
 ) -> Fit:
-    """Train a replica on each part as one fleet, then set what the held-out rows decide and measure it.
-
-    Args:
-        problem: what is to be learned.
-        recipes: how; held-out rows choose from several.
-        max_context: size of a prediction's context; None lets the held-out rows choose.
-        reporter: where progress goes.
-    """
+    """Train a replica on each part as one fleet, then set what the held-out rows decide and measure it."""
     training, recipe = _best_trial(problem, recipes) if len(recipes) > 1 else (None, recipes[0])
     if training is None or not training.interrupted:
         training = Training(problem, recipe)
@@ -118,12 +111,7 @@ def _best_trial(problem: Problem, recipes: Sequence[FitRecipe]) -> tuple[Trainin
 
 
 class Training:
-    """The replicas of one recipe, each on its part of the rows.
-
-    Args:
-        problem: what is to be learned.
-        recipe: how.
-    """
+    """The replicas of one recipe, each on its part of a problem's rows."""
 
     def __init__(self, problem: Problem, recipe: FitRecipe) -> None:
         self.problem, self.recipe = problem, recipe
@@ -294,12 +282,8 @@ def _summary(answers: Sequence[Answer], prior: Tensor, names: Sequence[str]) -> 
 def is_clear(answers: Sequence[Answer], prior: Tensor, groups: Sequence[int] | None = None) -> bool:
     """Whether predictions err less than the mean predictor, by more than two standard errors of the difference.
 
-    Errors are squared, in units of each output's deviation; of classes −ln of the label's probability.
-
-    Args:
-        answers: predictions of held-out rows.
-        prior: what the mean predictor, or the shares of the classes, is made of.
-        groups: numbers of rows that belong together, as those of one table among many; None has each for itself.
+    Errors are squared, in units of each output's deviation; of classes −ln of the label's probability. Rows of one
+    group belong together, as those of one table among many; None has each for itself.
     """
     gains = []
     for answer in answers:

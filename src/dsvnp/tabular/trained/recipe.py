@@ -138,12 +138,7 @@ def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]
     """The recipes for many tables that held-out tables choose from: one of each kind, or those of the model asked for.
 
     A transformer comes with rotary attention, which learns functions of a few numbers (time, place) several times
-    faster, and without.
-
-    Args:
-        typical_rows: rows of a table that is larger than most.
-        effort: which of `EFFORTS`.
-        changes: settings to change; None leaves one alone.
+    faster, and without. `typical_rows` is the size of a table that is larger than most; a change to None is none.
     """
     common = FitRecipe(
         num_points=min(32, max(8, typical_rows)),
@@ -200,12 +195,7 @@ class EvenGaussian(Gaussian):
 
     The gradient of μ is divided by σ². Where noise varies much, a network that has learned σ first sees errors of its
     means only where it is sure already, and may never learn the others. The weight undoes a part of that; the best μ
-    and σ of each row are the same.
-
-    Args:
-        dim_y: number of outputs.
-        floor: smallest σ.
-        evenness: 0 is the likelihood, 1 weighs the errors of all means alike.
+    and σ of each row are the same. An evenness of 0 is the likelihood, 1 weighs the errors of all means alike.
     """
 
     def __init__(self, dim_y: int, floor: float, evenness: float) -> None:
@@ -223,12 +213,8 @@ class EvenGaussian(Gaussian):
 class FeatureEmbedding(nn.Module):
     """x → latx with a learned scale for each input, and smooth units.
 
-    The scale is a power of its parameter: weight decay shrinks it several times as fast as any other weight:
-    inputs of no use fade, as with a Gaussian process that has a length scale for each.
-
-    Args:
-        dim_x: number of inputs.
-        width: size of the hidden layer and of the output.
+    The scale is a power of its parameter: weight decay shrinks it several times as fast as any other weight: inputs of
+    no use fade, as with a Gaussian process that has a length scale for each.
     """
 
     def __init__(self, dim_x: int, width: int) -> None:
@@ -249,11 +235,6 @@ class WaveEmbedding(nn.Module):
     """x → latx = SiLU(W [x, sin(f x), cos(f x)] + b), with the frequencies f of each input in a geometric series.
 
     A network that reads x as it is learns slow functions first and fast ones hardly ever.
-
-    Args:
-        dim_x: number of inputs.
-        width: size of the output.
-        num_waves: number of frequencies.
     """
 
     frequencies: Tensor
