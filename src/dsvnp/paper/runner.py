@@ -152,7 +152,7 @@ def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path
     """Write `units.json` and `results.json`, each in one piece."""
     config = as_json(experiment)
     record = {"experiment": experiment.name, "config": config, "units": [unit.to_dict() for unit in units]}
-    _write_json(out / "units.json", record)
+    write_atomically(out / "units.json", json.dumps(_plain(record)) + "\n")
     machines = dict.fromkeys(unit.machine for unit in units)
     results = {
         "experiment": experiment.name,
@@ -162,7 +162,7 @@ def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path
         "config": config,
         "rows": rows_of(experiment, units),
     }
-    _write_json(out / "results.json", results, indent=1)  # for people; units are for programs
+    write_atomically(out / "results.json", results_text(results))
 
 
 def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[str, Any]]:
@@ -193,9 +193,11 @@ def machine_name(device: torch.device) -> str:
     return f"{platform.machine()} CPU, {threads} thread{'s' if threads > 1 else ''}"
 
 
-def _write_json(path: Path, data: Any, indent: int | None = None) -> None:
-    """Write JSON in one piece; numbers that JSON lacks become null."""
-    write_atomically(path, json.dumps(_plain(data), indent=indent) + "\n")
+def results_text(results: Mapping[str, Any]) -> str:
+    """Results as JSON for people: settings indented, then each row on a line of its own."""
+    plain = _plain({**results, "rows": []})
+    rows = ",\n".join(f"  {json.dumps(_plain(row))}" for row in results["rows"])
+    return json.dumps(plain, indent=1).removesuffix("[]\n}") + f"[\n{rows}\n ]\n}}\n"
 
 
 def _plain(data: Any, exact: bool = False) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -72,4 +73,10 @@ def save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = BytesIO()
     figure.savefig(drawn, format=path.suffix.removeprefix("."), metadata={"Date": None})
-    return write_atomically(path, drawn.getvalue())
+    data = drawn.getvalue()
+    return write_atomically(path, _rounded(data) if path.suffix == ".svg" else data)
+
+
+def _rounded(svg: bytes) -> bytes:
+    """An SVG whose paths have two decimals, a hundredth of a point; matplotlib writes six."""
+    return re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"\.(\d\d)\d+", rb".\1", path[0]), svg)
