@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -307,11 +308,13 @@ def test_what_json_lacks_becomes_null_and_digits_are_few(tmp_path, monkeypatch):
     assert json.loads(text)["units"][0]["extras"]["values"] == [None, None, 0.333333]
 
 
-def test_settings_keep_all_their_digits(tmp_path):
-    odd = {"config": {"rate": 0.123456789}, "extras": {"recipe": {"decay": 1 / 3}, "value": 1 / 3}}
-    running._write_json(tmp_path / "a.json", odd)
-    expected = odd | {"extras": {"recipe": {"decay": 1 / 3}, "value": 0.333333}}
-    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == expected
+def test_settings_keep_all_their_digits_and_each_row_has_a_line():
+    row = {"recipe": {"decay": 1 / 3}, "value": 1 / 3, "worst": math.inf}
+    odd = {"config": {"rate": 0.123456789}, "rows": [row, row]}
+    text = running.results_text(odd)
+    rounded = {"recipe": {"decay": 1 / 3}, "value": 0.333333, "worst": None}
+    assert json.loads(text) == odd | {"rows": [rounded, rounded]}
+    assert [json.loads(line.rstrip(",")) for line in text.splitlines()[-4:-2]] == [rounded, rounded]
 
 
 def test_a_run_with_a_value_that_json_lacks_can_be_added_to(tmp_path, monkeypatch):

@@ -135,12 +135,8 @@ def make_step(plan: StepPlan, compile: bool, singly: bool = False) -> Step:
         apply = torch.compile(apply, **options)
     if singly:
         apply = _apply_each(apply)
-    per_replica = [
-        "beta_local",
-        "beta_global",
-        "log_multipliers",
-        *(f"buffers.{name}" for name, _ in plan.model.named_buffers()),
-    ]
+    buffers_of_model = [f"buffers.{name}" for name, _ in plan.model.named_buffers()]
+    per_replica = ["beta_local", "beta_global", "log_multipliers", *buffers_of_model]
 
     def step(
         state: Tensors, static: Tensors, pool: Tensors, normal: Tensor, uniform: Tensor, trial: bool = False
