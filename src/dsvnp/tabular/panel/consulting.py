@@ -40,9 +40,9 @@ DISCRIMINANTS = {"discriminant": 16.0, "curved discriminant": 1.0}  # ν / D
 MOST_INPUTS = 200  # encoded columns of a discriminant: it takes time in proportion to their cube
 
 GAUSSIAN = "gaussian process"
-NUMBERS = ("residuals", "linear", GAUSSIAN)
 
 NEAR_ROWS = 512  # of the context of a box
+MANY_OUTPUTS = 4  # of a large table with more, the network reads one view in two boxes: each takes seconds
 
 Made = TypeVar("Made")
 
@@ -79,11 +79,18 @@ class PanelProblem:
     num_classes: int  # 0 for numbers
     device: torch.device  # where to compute
 
-    def views(self, many_rows: bool = False) -> list[str]:
-        """Views that are worth a try; kernels are where the network reads a part of the rows or columns at a time."""
+    def views(self, many_rows: bool = False, outputs: int = 1) -> list[str]:
+        """Views that are worth a try; kernels are where the network reads a part of the rows or columns at a time.
+
+        Args:
+            many_rows: the network reads a part of the rows at a time.
+            outputs: number of outputs.
+        """
+        if many_rows and outputs > MANY_OUTPUTS:
+            return ["columns", "linear", GAUSSIAN]
         filled = ["filled"] if self.layout.gaps else []
         if not self.num_classes:
-            return ["columns", *filled, "components", *NUMBERS]
+            return ["columns", *filled, "components", "residuals", "linear", GAUSSIAN]
         few, width = self.num_classes <= MOST_CLASSES, len(self.layout.sources)
         kernels = few and (many_rows or width > MOST_COLUMNS)
         logistic = [view for view, (_, gamma) in LOGISTIC.items() if gamma is None or kernels]
