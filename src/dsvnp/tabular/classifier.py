@@ -26,8 +26,8 @@ class NPClassifier(ClassifierMixin, BaseNP):
     """A neural process for classification, sensible without tuning.
 
     For one table a pretrained network predicts, and nothing is trained; probabilities are those of a mixture with
-    logistic regression, which held-out rows weigh, with a temperature that suits them. Rows without a label (None or
-    NaN) do not count. The settings are those of `NPRegressor`, and one more.
+    logistic regression and normal distributions of the classes, which held-out rows weigh, with a temperature that
+    suits them. Rows without a label (None or NaN) do not count. The settings are those of `NPRegressor`, and one more.
 
     Args:
         class_weight: label → how much each of its rows counts in `fit`, not in `fit_tasks`; "balanced" makes classes

@@ -3,6 +3,7 @@
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from dsvnp.training import Reporter
 from dsvnp.training.shared import refuse_autocast
 
 FEW_ROWS = 10  # below which a fit warns
+FEW_CELLS = 1000  # of a table, for which a second thread costs more than it gains
 OF_TRAINING = ("n_replicas", "max_steps", "learning_rate", "width")
 OUTPUTS = {"same": True, "array": False}
 
@@ -187,9 +189,10 @@ class Learner(RowReader, ABC):
         question = PanelProblem(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
         if said := outside(question):
             warnings.warn(said, UserWarning, stacklevel=3)
-        return choose_panel(
-            x, y, question, self.effort, seed, self.max_context, self.target_names_, by, weights
-        )
+        with one_thread() if x.numel() <= FEW_CELLS else nullcontext():
+            return choose_panel(
+                x, y, question, self.effort, seed, self.max_context, self.target_names_, by, weights
+            )
 
     def _seat(self, chosen: Chosen, seed: int) -> None:
         """Predict by a panel, unless held-out rows are likelier under replicas that were trained as well."""

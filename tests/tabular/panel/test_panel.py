@@ -14,10 +14,10 @@ from dsvnp.predictive import IndependentPredictive
 from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
 from dsvnp.tabular.panel.asking import read
-from dsvnp.tabular.panel.choosing import split_by, split_rows
-from dsvnp.tabular.panel.consulting import Member, PanelProblem, asked_together, consult
+from dsvnp.tabular.panel.choosing import BUDGETS, reading_of, split_once, split_rows
+from dsvnp.tabular.panel.consulting import Member, PanelProblem, asked_together, consult, families_of
 from dsvnp.tabular.panel.leaves import Leaves
-from dsvnp.tabular.panel.seating import fit_stretch, give_seats, mixture_weights
+from dsvnp.tabular.panel.seating import fit_stretch, give_seats, label_weights, mixture_weights
 from dsvnp.tabular.panel.views import Layout, fit_view, relevance
 from dsvnp.tabular.rows.folds import HoldOut
 
@@ -85,11 +85,23 @@ def test_seats_go_to_whom_held_out_rows_prefer():
 def test_few_labels_believe_the_better_view_and_many_a_mixture():
     # The second view is right where the first is wrong: once in ten rows.
     scores = torch.log(torch.tensor([[0.9] * 9 + [0.01], [0.5] * 9 + [0.99]], dtype=torch.float64))
-    few, many = (mixture_weights(scores.repeat(1, times), labels=True)[0] for times in (3, 60))
+    apart = [[0], [1]]
+    few, many = (label_weights(scores.repeat(1, times), apart)[0] for times in (3, 60))
     stacked = mixture_weights(scores.repeat(1, 60))[0]
     shares = (scores.repeat(1, 3).sum(1) / 5).softmax(0)
     assert float(many) == pytest.approx(float(stacked), abs=0.05)
     assert abs(float(few - shares[0])) < abs(float(mixture_weights(scores.repeat(1, 3))[0] - shares[0]))
+
+
+def test_settings_of_one_model_share_the_weight_of_one_view():
+    # Two views are equally good; one of them comes with four settings.
+    scores = torch.log(torch.tensor([[0.6, 0.8], [0.8, 0.6], [0.8, 0.6], [0.8, 0.6], [0.8, 0.6]])).repeat(
+        1, 9
+    )
+    weights = label_weights(scores, [[0], [1, 2, 3, 4]])
+    torch.testing.assert_close(weights, torch.tensor([0.5] + [0.125] * 4))
+    views = ["columns", "components", "linear", "very loose linear", "kernel", "narrow kernel"]
+    assert families_of(views) == [[0], [1], [2, 3], [4, 5]]
 
 
 def test_the_stretch_is_that_of_the_noise():
@@ -99,7 +111,7 @@ def test_the_stretch_is_that_of_the_noise():
     assert float(fit_stretch(IndependentPredictive(shape, shape + 1, shape), y)) == pytest.approx(3, rel=0.15)
 
 
-@pytest.mark.parametrize(("rows", "affordable", "folds"), [(2, 100, 2), (50, 1000, 3), (900, 300, 1)])
+@pytest.mark.parametrize(("rows", "affordable", "folds"), [(2, 100, 2), (50, 1000, 3), (900, 300, 2)])
 def test_folds_have_as_many_rows_each_and_share_the_classes(rows, affordable, folds):
     y = torch.arange(rows)[:, None] % 2
     split = split_rows(y, 1024, affordable, 3, seed=0)
@@ -108,6 +120,23 @@ def test_folds_have_as_many_rows_each_and_share_the_classes(rows, affordable, fo
         assert not set(seen) & set(held)
         assert rows < 4 or abs(float(y[held].double().mean()) - 0.5) < 0.1
     assert len(np.unique(split.held)) == split.held.size
+    assert split.held.size >= min(rows, 2 * affordable) - folds  # labels are all held out, in turn
+    if rows > affordable:
+        assert len(split_rows(y.double(), 1024, affordable, 3, seed=0)) == 1
+
+
+def test_a_large_table_with_many_outputs_is_read_in_one_view_and_two_boxes():
+    X, Y = table(250, 2)
+    wide = np.concatenate([Y, Y + X[:, :1], Y - X[:, :1]], 1)
+    panel = NPRegressor(random_state=0, device="cpu", max_context=40).fit(X, wide).ensemble_
+    assert panel.leaves == 2
+    assert {member.view for board in panel.members for member in board} <= {
+        "columns",
+        "linear",
+        "gaussian process",
+    }
+    assert reading_of(250, 5, 40, BUDGETS["balanced"], 2)[2] == 4
+    assert "components" in panel.problem.views(True, 2)
 
 
 def test_the_network_is_shown_gaps_and_codes():
@@ -221,10 +250,10 @@ def test_refining_keeps_what_held_out_rows_prefer():
 
 def test_rows_that_are_new_together_are_held_out_together():
     y, groups, time = torch.zeros(60, 1), np.arange(60) % 6, np.random.default_rng(0).permutation(60) * 1.0
-    by_group = split_by(HoldOut(groups=groups), y, 30, 0)
+    by_group = split_once(HoldOut(groups=groups), y, 30, 0)
     assert by_group.read.shape == (1, 30)
     assert not set(groups[by_group.read[0]]) & set(groups[by_group.held[0]])
-    by_time = split_by(HoldOut(time=time), y, 100, 0)
+    by_time = split_once(HoldOut(time=time), y, 100, 0)
     assert time[by_time.read].max() < time[by_time.held].min()
     assert len(by_time.held[0]) == 15  # a quarter
 

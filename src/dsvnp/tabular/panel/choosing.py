@@ -19,12 +19,14 @@ from dsvnp.predictive import Predictive
 from dsvnp.tabular.panel.asking import MOST_CLASSES
 from dsvnp.tabular.panel.consulting import (
     GAUSSIAN,
+    MANY_OUTPUTS,
     NEAR_ROWS,
     Member,
     PanelProblem,
     asked_together,
     consult,
     consult_near,
+    families_of,
 )
 from dsvnp.tabular.panel.leaves import Leaves
 from dsvnp.tabular.panel.panel import Panel, seated, side_by_side, stretch_all
@@ -115,15 +117,15 @@ def choose_panel(
         by: what decides which rows are held out.
         weights: of the rows.
     """
-    budget, width, views = BUDGETS[effort], problem.layout.width + 1, problem.views()
+    budget, width = BUDGETS[effort], problem.layout.width + 1
+    most, passes, leaves = reading_of(len(x), width, most_rows or MOST_ROWS, budget, y.shape[1])
+    views = problem.views(leaves > 1, y.shape[1])
     costly = [Member(view).has_network for view in views]
-    most, passes, leaves = reading_of(len(x), width, most_rows or MOST_ROWS, budget)
-    if not by.by_chance:
-        split = split_by(by, y, MANY_ROWS if leaves > 1 else most, seed)
-    elif leaves > 1:
-        split = split_large(len(x), seed)
+    families = families_of(views) if problem.num_classes else None
+    affordable = budget.held_out // (width * sum(costly))
+    if leaves > 1 or not by.by_chance:
+        split = split_once(by, y, MANY_ROWS if leaves > 1 else most, seed)
     else:
-        affordable = budget.held_out // (width * sum(costly))
         split = split_rows(y, most, affordable, budget.most_folds(problem), seed)
     split = split.repeated(weights, seed)
     check_known([[(x[rows], y[rows])] for rows in split.read], names)
@@ -133,8 +135,8 @@ def choose_panel(
     for column in range(y.shape[1]):
         found = held_out(views, x, y[:, column], split, problem, leaves, most)
         scores = torch.stack([p.log_prob(truth[None, :, column : column + 1])[0] for p in found])
-        seats = give_seats(scores, SEATS, costly, passes, labels=problem.num_classes > 0)
-        boards.append(_members([views[seat] for seat in seats], passes))
+        seats = give_seats(scores, SEATS, costly, passes, families)
+        boards.append(_members([views[seat] for seat in seats], passes, 1 if problem.num_classes else passes))
         mixtures.append(seated([found[seat] for seat in seats]))
         lines.append(found[views.index("linear")])
     mixture, line = side_by_side(mixtures), side_by_side(lines)
@@ -173,33 +175,33 @@ def outside(problem: PanelProblem) -> str:
     return "; ".join([*said, "refine=True also trains a network of your own"]) if said else ""
 
 
-def reading_of(rows: int, width: int, most: int, budget: Budget) -> tuple[int, int, int]:
+def reading_of(rows: int, width: int, most: int, budget: Budget, outputs: int) -> tuple[int, int, int]:
     """Rows that a member reads at most, the number of orders, and of boxes that the table is cut into.
 
     There are at least two orders: the difference between their predictions is a part of the uncertainty.
     """
     if rows > most:
-        return most, 2, int(np.clip(-(-rows // min(most, NEAR_ROWS)), 2, budget.leaves))
+        leaves = 2 if outputs > MANY_OUTPUTS else budget.leaves
+        return most, 2, int(np.clip(-(-rows // min(most, NEAR_ROWS)), 2, leaves))
     most = min(most, max(ENOUGH_ROWS, budget.panel // (2 * width)))
     return most, int(np.clip(budget.panel // (width * min(rows, most)), 2, budget.passes)), 1
 
 
-def split_large(rows: int, seed: int) -> Split:
-    """Hold out some rows of a table that is cut into boxes."""
-    order = np.random.default_rng(seed).permutation(rows)[:MANY_ROWS]
-    held = min(ENOUGH_HELD_OUT, len(order) // 4)
-    return Split(order[None, held:], order[None, :held])
-
-
-def split_by(by: HoldOut, y: Tensor, most: int, seed: int) -> Split:
-    """Hold out rows that are new together: of some groups, or the latest ones."""
+def split_once(by: HoldOut, y: Tensor, most: int, seed: int) -> Split:
+    """Hold out some rows of a table that is cut into boxes, or rows that are new together: groups, or the latest."""
     rng = np.random.default_rng(seed)
-    read, held = by.splits(y, 4, seed)[0]
-    return Split(rng.permutation(read)[None, :most], rng.permutation(held)[None, :ENOUGH_HELD_OUT])
+    if by.by_chance:
+        order = rng.permutation(len(y))[:most]
+        held = min(ENOUGH_HELD_OUT, len(order) // 4)
+        return Split(order[None, held:], order[None, :held])
+    read, kept = by.splits(y, 4, seed)[0]
+    return Split(rng.permutation(read)[None, :most], rng.permutation(kept)[None, :ENOUGH_HELD_OUT])
 
 
 def split_rows(y: Tensor, most: int, affordable: int, most_folds: int, seed: int) -> Split:
     """Cut a table into folds, or a part of a large one in two.
+
+    Labels say less than numbers: both parts of these are held out, in turn.
 
     Args:
         y: outputs, or labels of which each fold has its share.
@@ -211,9 +213,9 @@ def split_rows(y: Tensor, most: int, affordable: int, most_folds: int, seed: int
     order = np.random.default_rng(seed).permutation(len(y))
     folds = int(np.clip(affordable // len(y), 1, min(most_folds, len(y))))
     if folds < 2:
-        order = order[: max(affordable, FEWEST_ROWS)]
-        folds = 4 if len(order) >= 8 else 2
-        parts = 1
+        labels = not y.is_floating_point()
+        order = order[: max(2 * affordable if labels else affordable, FEWEST_ROWS)]
+        folds, parts = (2, 2) if labels else (4 if len(order) >= 8 else 2, 1)
     else:
         order, parts = order[: most * folds // (folds - 1)], folds
     if not y.is_floating_point():
@@ -252,8 +254,11 @@ def _folds_as_rows(index: int, folds: int, array: Tensor) -> Tensor:
     return array[index * folds : (index + 1) * folds].permute(2, 1, 0, 3, 4).flatten(2, 3).unsqueeze(2)
 
 
-def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
-    """A member for each seat; those of one view read the columns in different orders, up to the number of passes."""
+def _members(views: Sequence[str], passes: int, samples: int) -> tuple[Member, ...]:
+    """A member for each seat.
+
+    Those of one view read the columns in different orders, up to the number of passes, or so many samples of the rows.
+    """
     reading = sum(Member(view).has_network for view in views)
     out = []
     for index, view in enumerate(views):
@@ -261,7 +266,7 @@ def _members(views: Sequence[str], passes: int) -> tuple[Member, ...]:
         if view == GAUSSIAN:  # pairs, and one alone
             out.append(Member(view, 0 if place == count - 1 and count % 2 else 1 + place % 2))
         else:
-            share = max(1, passes * count // reading) if Member(view).has_network else passes
+            share = max(1, passes * count // reading) if Member(view).has_network else samples
             out.append(Member(view, place % share))
     return tuple(out)
 

@@ -1,8 +1,8 @@
 """Consulting: the pretrained network, or a simpler model, reads rows in several ways at once and predicts others.
 
 A member is the network shown a view of the columns in some order (`views`), the network on the residuals of a linear
-model, that linear model alone, for classes also on kernel features (`kernels`), or for numbers a Gaussian process
-(`gaussian_process`). The network reads for all its members in one pass, one set for each.
+model, that linear model alone, for classes also a normal distribution of each (`discriminants`), or for numbers a
+Gaussian process (`gaussian_process`). The network reads for all its members in one pass, one set for each.
 """
 
 from __future__ import annotations
@@ -17,25 +17,32 @@ from torch import Tensor
 
 from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predictive, concatenate
 from dsvnp.tabular.panel.asking import MOST_CLASSES, Told, read
+from dsvnp.tabular.panel.discriminants import Discriminant
 from dsvnp.tabular.panel.gaussian_process import GaussianProcess
 from dsvnp.tabular.panel.kernels import Logistic
 from dsvnp.tabular.panel.leaves import Leaves
-from dsvnp.tabular.panel.views import Layout, View, fit_view
+from dsvnp.tabular.panel.views import MOST_COLUMNS, Layout, View, fit_view
 from dsvnp.tabular.rows.scaling import InputScaling, OutputScaling
 from dsvnp.tabular.trained.ensemble import Answering
 
-# C of the logistic regression of each view that no network reads for, and γ of its kernel features
-LINEAR_VIEWS: dict[str, tuple[float, float | None]] = {
+# C of the logistic regression of each view that no network reads for, and γ of its kernel features; "linear" is ridge
+# for numbers
+LOGISTIC: dict[str, tuple[float, float | None]] = {
+    "very tight linear": (0.01, None),
+    "tight linear": (0.1, None),
     "linear": (1.0, None),
-    "tight linear": (0.03, None),
-    "loose linear": (100.0, None),
+    "loose linear": (10.0, None),
+    "very loose linear": (100.0, None),
     "kernel": (30.0, 0.5),
     "narrow kernel": (100.0, 1.0),
 }
+DISCRIMINANTS = {"discriminant": 16.0, "curved discriminant": 1.0}  # ν / D
+MOST_INPUTS = 200  # encoded columns of a discriminant: it takes time in proportion to their cube
 
 GAUSSIAN = "gaussian process"
 
 NEAR_ROWS = 512  # of the context of a box
+MANY_OUTPUTS = 4  # of a large table with more, the network reads one view in two boxes: each takes seconds
 
 Made = TypeVar("Made")
 
@@ -61,7 +68,7 @@ class Member:
     @property
     def has_network(self) -> bool:
         """Whether the pretrained network reads for it."""
-        return self.view not in LINEAR_VIEWS and self.view != GAUSSIAN
+        return self.view not in LOGISTIC | DISCRIMINANTS and self.view != GAUSSIAN
 
 
 @dataclass(frozen=True)
@@ -72,13 +79,36 @@ class PanelProblem:
     num_classes: int  # 0 for numbers
     device: torch.device  # where to compute
 
-    def views(self) -> list[str]:
-        """Views that are worth a try."""
+    def views(self, many_rows: bool = False, outputs: int = 1) -> list[str]:
+        """Views that are worth a try; kernels are where the network reads a part of the rows or columns at a time.
+
+        Args:
+            many_rows: the network reads a part of the rows at a time.
+            outputs: number of outputs.
+        """
+        if many_rows and outputs > MANY_OUTPUTS:
+            return ["columns", "linear", GAUSSIAN]
         filled = ["filled"] if self.layout.gaps else []
-        few = self.num_classes <= MOST_CLASSES  # of many, kernels would take long
-        logistic = [view for view, (_, gamma) in LINEAR_VIEWS.items() if few or gamma is None]
-        others = logistic if self.num_classes else ["residuals", "linear", GAUSSIAN]
-        return ["columns", *filled, "components", *others]
+        if not self.num_classes:
+            return ["columns", *filled, "components", "residuals", "linear", GAUSSIAN]
+        few, width = self.num_classes <= MOST_CLASSES, len(self.layout.sources)
+        kernels = few and (many_rows or width > MOST_COLUMNS)
+        logistic = [view for view, (_, gamma) in LOGISTIC.items() if gamma is None or kernels]
+        return [
+            "columns",
+            *filled,
+            "components",
+            *logistic,
+            *(DISCRIMINANTS if few and width <= MOST_INPUTS else ()),
+        ]
+
+
+def families_of(views: Sequence[str]) -> list[list[int]]:
+    """Views by place, those together that are one model with different settings."""
+    made: dict[str, list[int]] = {}
+    for place, view in enumerate(views):
+        made.setdefault(view.split()[-1], []).append(place)
+    return list(made.values())
 
 
 def asked_together(members: Sequence[Member]) -> list[list[Member]]:
@@ -100,8 +130,8 @@ def consult(
         problem: what they are.
         exact: answer few rows in double precision.
     """
-    if members[0].view in LINEAR_VIEWS:
-        return _linear(sets, problem, *LINEAR_VIEWS[members[0].view])
+    if members[0].view in LOGISTIC | DISCRIMINANTS:
+        return _simple(members[0].view, sets, problem)
     if members[0].view == GAUSSIAN:
         return _gaussian([member.order for member in members], sets, problem)
     made = _Once()
@@ -214,11 +244,15 @@ class Shown:
         return torch.zeros_like(x[:, 0]) if self.line is None else self.line(x)
 
 
-def _linear(sets: Sequence[Told], problem: PanelProblem, strength: float, gamma: float | None) -> Consulted:
-    """Ridge or logistic regression of each set."""
+def _simple(view: str, sets: Sequence[Told], problem: PanelProblem) -> Consulted:
+    """Ridge, logistic regression or a discriminant of each set."""
     device = problem.device
     if problem.num_classes:
-        made = [Logistic.fit(x, y, problem.num_classes, strength, gamma) for x, y in sets]
+        made: list[Callable[[Tensor], Tensor]]
+        if view in LOGISTIC:
+            made = [Logistic.fit(x, y, problem.num_classes, *LOGISTIC[view]) for x, y in sets]
+        else:
+            made = [Discriminant.fit(x, y, problem.num_classes, DISCRIMINANTS[view]) for x, y in sets]
 
         def classes(rows: Sequence[Tensor]) -> Predictive:
             each = [one(x) for one, x in zip(made, rows, strict=True)]

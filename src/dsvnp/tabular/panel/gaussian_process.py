@@ -25,7 +25,7 @@ from dsvnp.tabular.rows.scaling import InputScaling
 
 # Rows that the parameters are found with, and steps of the search: a rough search first, then a better one.
 SEARCHES = ((128, 20), (512, 8))
-MOST_ROWS = 1024  # that predictions are made from
+MOST_ROWS = 2048  # that predictions are made from
 JITTER = 1e-6  # added to n², for outputs in unit variance
 # Means and deviations of ln s², ln t², ln u², ln n² and ln ℓ − ½ ln(number of inputs) beforehand
 AMPLITUDES, NOISE, LENGTH = ((-0.5, -0.5, -2.0), 2.0), (-2.5, 2.0), (1.1, 1.5)
