@@ -15,7 +15,7 @@ from dsvnp.devices import one_thread, pick_device
 from dsvnp.models import MODELS
 from dsvnp.naming import lookup
 from dsvnp.sources.table import Pair, known_rows
-from dsvnp.tabular.panel.choosing import Chosen, choose_panel, outside
+from dsvnp.tabular.panel.choosing import MOST_ROWS, Chosen, choose_panel, outside
 from dsvnp.tabular.panel.consulting import PanelProblem
 from dsvnp.tabular.panel.panel import Panel
 from dsvnp.tabular.panel.views import Layout
@@ -30,6 +30,7 @@ from dsvnp.training import Reporter
 from dsvnp.training.shared import refuse_autocast
 
 FEW_ROWS = 10  # below which a fit warns
+MANY_OUTPUTS = 4  # more than these, and more rows than the network reads: such a table is better trained on
 FEW_CELLS = 1000  # of a table, for which a second thread costs more than it gains
 OF_TRAINING = ("n_replicas", "max_steps", "learning_rate", "width")
 OUTPUTS = {"same": True, "array": False}
@@ -116,7 +117,8 @@ class Learner(RowReader, ABC):
                 stacklevel=2,
             )
         seed = self._start()
-        panel = self._choose(x, y, seed, by, weights) if self.model == AUTO else None
+        asked = self.model == AUTO and not self._better_trained(len(x))
+        panel = self._choose(x, y, seed, by, weights) if asked else None
         if panel is None or self.refine:
             parts = parts_of_table(x, y, self.n_replicas or EFFORTS[self.effort].table, seed, by, weights)
             recipe = recipe_for_table(len(parts[0].tables[0][0]), self.effort, self._changes())
@@ -174,6 +176,22 @@ class Learner(RowReader, ABC):
     def _class_weights(self, y: Tensor) -> NDArray[np.float64] | None:
         """What the class of each row counts; None if all count alike."""
         return None
+
+    def _better_trained(self, rows: int) -> bool:
+        """Whether training predicts a table better, in little more time: one with many rows and many outputs.
+
+        The panel takes each output by itself. On SCM20d, 7,173 rows and 16 outputs, it had an RMSE of 0.44 in 81 CPU
+        seconds, a trained ensemble 0.33 in 124 (results/estimators).
+        """
+        if self.kind == "classifier" or self._dim_y <= MANY_OUTPUTS or rows <= MOST_ROWS:
+            return False
+        warnings.warn(
+            f"y has {self._dim_y} outputs and {rows} rows: networks are trained, which predict tables with more than "
+            f"{MANY_OUTPUTS} outputs and {MOST_ROWS} rows better than the pretrained one",
+            UserWarning,
+            stacklevel=3,
+        )
+        return True
 
     def _choose(self, x: Tensor, y: Tensor, seed: int, by: HoldOut, weights: Weights) -> Chosen:
         """Choose a panel of the pretrained network, which needs no training."""

@@ -14,7 +14,7 @@ from dsvnp.predictive import IndependentPredictive
 from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
 from dsvnp.tabular.panel.asking import read
-from dsvnp.tabular.panel.choosing import BUDGETS, reading_of, split_once, split_rows
+from dsvnp.tabular.panel.choosing import split_once, split_rows
 from dsvnp.tabular.panel.consulting import Member, PanelProblem, asked_together, consult, families_of
 from dsvnp.tabular.panel.leaves import Leaves
 from dsvnp.tabular.panel.seating import fit_stretch, give_seats, label_weights, mixture_weights
@@ -125,18 +125,17 @@ def test_folds_have_as_many_rows_each_and_share_the_classes(rows, affordable, fo
         assert len(split_rows(y.double(), 1024, affordable, 3, seed=0)) == 1
 
 
-def test_a_large_table_with_many_outputs_is_read_in_one_view_and_two_boxes():
-    X, Y = table(250, 2)
-    wide = np.concatenate([Y, Y + X[:, :1], Y - X[:, :1]], 1)
-    panel = NPRegressor(random_state=0, device="cpu", max_context=40).fit(X, wide).ensemble_
-    assert panel.leaves == 2
-    assert {member.view for board in panel.members for member in board} <= {
-        "columns",
-        "linear",
-        "gaussian process",
-    }
-    assert reading_of(250, 5, 40, BUDGETS["balanced"], 2)[2] == 4
-    assert "components" in panel.problem.views(True, 2)
+def test_a_large_table_with_many_outputs_is_trained_on_with_a_line():
+    X = np.random.default_rng(0).normal(size=(1100, 2))
+    Y = np.stack([np.sin(X[:, 0] + k) + X[:, 1] for k in range(5)], 1)
+    quick = {"max_steps": 20, "n_replicas": 1, "width": 8, "random_state": 0, "device": "cpu"}
+    with pytest.warns(UserWarning, match="y has 5 outputs and 1100 rows: networks are trained"):
+        trained = NPRegressor(**quick).fit(X, Y)
+    assert trained.recipe_ is not None
+    assert np.isfinite(trained.predict(X[:3])).all()
+    for rows, outputs in ((1100, 1), (90, 5)):
+        asked = NPRegressor(random_state=0, device="cpu").fit(X[:rows], Y[:rows, :outputs])
+        assert asked.recipe_ is None
 
 
 def test_the_network_is_shown_gaps_and_codes():

@@ -19,7 +19,6 @@ from dsvnp.predictive import Predictive
 from dsvnp.tabular.panel.asking import MOST_CLASSES
 from dsvnp.tabular.panel.consulting import (
     GAUSSIAN,
-    MANY_OUTPUTS,
     NEAR_ROWS,
     Member,
     PanelProblem,
@@ -118,8 +117,8 @@ def choose_panel(
         weights: of the rows.
     """
     budget, width = BUDGETS[effort], problem.layout.width + 1
-    most, passes, leaves = reading_of(len(x), width, most_rows or MOST_ROWS, budget, y.shape[1])
-    views = problem.views(leaves > 1, y.shape[1])
+    most, passes, leaves = reading_of(len(x), width, most_rows or MOST_ROWS, budget)
+    views = problem.views(many_rows=leaves > 1)
     costly = [Member(view).has_network for view in views]
     families = families_of(views) if problem.num_classes else None
     affordable = budget.held_out // (width * sum(costly))
@@ -175,14 +174,13 @@ def outside(problem: PanelProblem) -> str:
     return "; ".join([*said, "refine=True also trains a network of your own"]) if said else ""
 
 
-def reading_of(rows: int, width: int, most: int, budget: Budget, outputs: int) -> tuple[int, int, int]:
+def reading_of(rows: int, width: int, most: int, budget: Budget) -> tuple[int, int, int]:
     """Rows that a member reads at most, the number of orders, and of boxes that the table is cut into.
 
     There are at least two orders: the difference between their predictions is a part of the uncertainty.
     """
     if rows > most:
-        leaves = 2 if outputs > MANY_OUTPUTS else budget.leaves
-        return most, 2, int(np.clip(-(-rows // min(most, NEAR_ROWS)), 2, leaves))
+        return most, 2, int(np.clip(-(-rows // min(most, NEAR_ROWS)), 2, budget.leaves))
     most = min(most, max(ENOUGH_ROWS, budget.panel // (2 * width)))
     return most, int(np.clip(budget.panel // (width * min(rows, most)), 2, budget.passes)), 1
 

@@ -42,7 +42,6 @@ MOST_INPUTS = 200  # encoded columns of a discriminant: it takes time in proport
 GAUSSIAN = "gaussian process"
 
 NEAR_ROWS = 512  # of the context of a box
-MANY_OUTPUTS = 4  # of a large table with more, the network reads one view in two boxes: each takes seconds
 
 Made = TypeVar("Made")
 
@@ -79,15 +78,8 @@ class PanelProblem:
     num_classes: int  # 0 for numbers
     device: torch.device  # where to compute
 
-    def views(self, many_rows: bool = False, outputs: int = 1) -> list[str]:
-        """Views that are worth a try; kernels are where the network reads a part of the rows or columns at a time.
-
-        Args:
-            many_rows: the network reads a part of the rows at a time.
-            outputs: number of outputs.
-        """
-        if many_rows and outputs > MANY_OUTPUTS:
-            return ["columns", "linear", GAUSSIAN]
+    def views(self, many_rows: bool = False) -> list[str]:
+        """Views that are worth a try; kernels are where the network reads a part of the rows or columns at a time."""
         filled = ["filled"] if self.layout.gaps else []
         if not self.num_classes:
             return ["columns", *filled, "components", "residuals", "linear", GAUSSIAN]
