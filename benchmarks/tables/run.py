@@ -13,6 +13,7 @@ tables from a file of `export.py`, for a machine without the packages that ship 
 from __future__ import annotations
 
 import argparse
+import gzip
 import itertools
 import json
 import os
@@ -62,10 +63,14 @@ def measure(model: Model, table: Table, fold: int) -> Line:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Lines of a file of results; none where there is no file. A last line that was cut off is left out."""
+    """Lines of a file of results, compressed if its name ends in .gz; none where there is no file.
+
+    A last line that was cut off is left out.
+    """
     if not path.is_file():
         return []
-    texts = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    data = path.read_bytes()
+    texts = (gzip.decompress(data) if path.suffix == ".gz" else data).decode().splitlines(keepends=True)
     return [json.loads(text) for text in texts if text.endswith("\n")]
 
 
@@ -137,6 +142,10 @@ def main() -> None:
     args = parser.parse_args()
     if args.part == "test" and not args.final:
         parser.error("the test part is looked at once, at the end: add --final if this is the end")
+    if args.out.suffix == ".gz":
+        parser.error(
+            "lines are added to a plain file; name a .jsonl file, and compress it when it is complete"
+        )
     for path in args.adapters:
         import_adapters(path)
     kind: Kind = args.kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 
@@ -123,6 +124,18 @@ def test_the_test_part_asks_for_the_end(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         running.main()
     assert "--final" in capsys.readouterr().err
+
+
+def test_lines_are_read_from_a_compressed_file_too_but_not_added_to_one(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "lines.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"table": "a"}\n{"table": "b"}\n{"ta'))
+    assert running.read_lines(path) == [{"table": "a"}, {"table": "b"}]
+    monkeypatch.setattr(
+        sys, "argv", ["run.py", "--kind", "regression", "--models", "ridge", "--out", str(path)]
+    )
+    with pytest.raises(SystemExit):
+        running.main()
+    assert "name a .jsonl file" in capsys.readouterr().err
 
 
 def test_adapters_join_by_a_file(tmp_path, monkeypatch):
