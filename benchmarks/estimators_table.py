@@ -29,8 +29,8 @@ rows, and synthetic ones chose), and how much held-out rows must gain before pro
 tables themselves: that both halves of a table are held out (breast cancer), and that kernels stay for wide or long
 tables (digits); whole validation tables do not tell either from what was there before. The default trains on SCM20d:
 its panel, on two folds (`NPRegressor panel` in the rows), had an RMSE of 0.445 and an NLL of 0.54 in 81 CPU seconds.
-The scores of iris and wine were in view all the while, and whole validation tables gain little by these changes (log-loss
-0.582 before, 0.579 after): read the four tables of classes as optimistic.
+The scores of iris and wine were in view all the while, and whole validation tables gain little by these changes
+(log-loss 0.582 before, 0.579 after): read the four tables of classes as optimistic.
 """
 
 
