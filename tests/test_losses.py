@@ -183,7 +183,7 @@ def test_a_proposed_local_latent_is_drawn_from_its_posterior_given_z_global_from
     model, task = some_model(), some_task()
     noise = model.draw_noise(task, K, S, generator=torch.Generator().manual_seed(3))
     draws = model.prior_draws(task, noise, propose_local=True)
-    z_task = model.summarise(task, noise)  # draws from p(z_G | C), [K, B, 1, Z]
+    (z_task,) = model.summarise(task, noise)  # draws from p(z_G | C), [K, B, 1, Z]
     q = model.local_posterior(z_task, task.x_target, task.y_target)
     z_local = q.mean.unsqueeze(1) + q.scale.unsqueeze(1) * noise["local"]
     raw = model.decoder(task.x_target, z_task.unsqueeze(1), z_local)
