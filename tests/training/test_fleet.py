@@ -77,7 +77,7 @@ def test_one_replica_at_a_time_is_exact_in_single_precision(clip_norm):
 
 
 def test_replicas_handled_singly_take_their_step_one_by_one(monkeypatch):
-    """On CUDA a compiled step of three rows differs in its last digits from that of one."""
+    """A compiler may round a step of three rows other than that of one."""
     rows, apply = [], step_module._apply
 
     def noted(plan, state, *results):

@@ -258,7 +258,8 @@ def _of_replica(row: int, inputs: tuple[Any, ...], in_dims: tuple[Any, ...]) -> 
 def _apply_each(apply: Callable[..., None]) -> Callable[..., None]:
     """Take the step of one replica after the other, by the same function as that of a single run.
 
-    A compiler rounds a step of three rows other than one of a single row: replicas would differ in their last digits.
+    A compiler may round a step of three rows other than one of a single row: replicas would differ in their last
+    digits.
     """
 
     def apply_each(state: Tensors, *results: Any) -> None:
