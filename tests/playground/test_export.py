@@ -34,6 +34,7 @@ def test_a_network_comes_back_rounded_and_without_what_training_alone_needs(tmp_
         ("mc-dropout", {}, "model of the playground"),
         ("cnp", {"likelihood": "mixture"}, "likelihood=gaussian"),
         ("cnp", {"aggregator": "max"}, "aggregator=mean"),
+        *((name, {"deterministic_path": True}, "no deterministic path") for name in ("cnp", "np", "dsvnp")),
     ],
 )
 def test_what_the_page_cannot_compute_is_refused(name, change, said, tmp_path):

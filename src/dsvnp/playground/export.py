@@ -88,5 +88,7 @@ def _check(model: NeuralProcess) -> None:
     for name, known in CHOICES.items():
         if (value := getattr(model.arch, name)) not in known:
             raise ValueError(f"the playground computes {name}={' or '.join(known)}, got {value!r}")
+    if model.arch.deterministic_path and any(name.startswith("path") for name in model.state_dict()):
+        raise ValueError("the playground computes no deterministic path; use deterministic_path=False")
     if not all(torch.is_floating_point(value) for value in model.state_dict().values()):
         raise ValueError(f"{model.name} has weights that are no floating-point numbers; leave such parts out")
