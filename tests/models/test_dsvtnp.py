@@ -76,6 +76,20 @@ def test_the_prior_of_a_training_pass_is_that_of_a_prediction():
     torch.testing.assert_close(summary.z[0, :, 0], model.draws(task, {}).p_global.mean)
 
 
+@pytest.mark.parametrize("score_context", [None, True])
+def test_one_pass_over_all_points_draws_from_the_priors_as_a_prediction_does(score_context):
+    _, model = both(replace(ARCH, score_context=score_context))
+    with torch.no_grad():
+        for weight in list(model.decoder.first.weights)[1:]:
+            weight.normal_()  # the latents count
+    task = some_task()
+    noise = model.draw_noise(task, 4, 3, generator=torch.Generator().manual_seed(1))
+    each = model.predict(task, 4, 3, noise=noise).component_log_prob(task.y_target)  # [K, S, B, T]
+    draws = model.prior_draws(task, noise)
+    counted = draws.counted.expand_as(each)
+    torch.testing.assert_close(draws.log_likelihood[counted], each[counted], rtol=1e-12, atol=1e-12)
+
+
 def test_the_posterior_of_a_context_alone_is_its_prior():
     _, model = both()
     task = some_task()

@@ -104,6 +104,10 @@ class NeuralProcess(FunctionDraws):
         """A summary to ask several things about the same targets: it may hold what all answers need of them."""
         return summary
 
+    def read_all(self, task: Task, noise: Noise) -> Any:
+        """Summarise the context of a training task and read all its points; a model may do both in one pass."""
+        return self.read(self.summarise(task, noise), task.x_target)
+
     # --- the contract, the same for all ---
 
     @final
@@ -230,7 +234,7 @@ class NeuralProcess(FunctionDraws):
         drawn from its prior otherwise, and where `local_latent` gives none.
         """
         y_target, _ = task.all_points()
-        summary = self.read(self.summarise(task, noise), task.x_target)
+        summary = self.read_all(task, noise)
         local = self.local_latent(summary, task.x_target, y_target) if propose_local else None
         if local is None:
             raw = self.decode(summary, task.x_target, noise)

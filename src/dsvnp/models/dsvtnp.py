@@ -82,9 +82,7 @@ class DSVTNP(NeuralProcess):
     def draws(self, task: Task, noise: Noise) -> Draws:
         """Draw z_G and z_* from their posteriors and score the targets outside the context (Eq. 14, 15)."""
         y_target, in_context = task.all_points()
-        x, h, members = self.backbone.points(task, bool(self.arch.score_context))
-        y = self.backbone.embed.y(self.likelihood.encode(y_target, x.dtype))
-        features = self._features(x, members.detach(), in_context)
+        h, features, y = self._points(task)
         q_global, p_global = self.z_global(features, y, task.mask_target, in_context)
         z_global = q_global.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         z_task = z_global[:, :, None]  # [K, B, 1, Z]
@@ -103,6 +101,20 @@ class DSVTNP(NeuralProcess):
         members = members.detach() if self.training else members  # a prediction has all of its gradients
         p_global = self.z_global.prior(self._features(x, members, task.mask_context), y, task.mask_context)
         return _Summary(memory, p_global.unsqueeze(0).sample(noise.get("global"))[:, :, None])
+
+    def read_all(self, task: Task, noise: Noise) -> _Summary:
+        """Draw z_G from p(z_G | C) and keep the tokens of all points: one pass, where prediction takes two."""
+        _, in_context = task.all_points()
+        h, features, y = self._points(task)
+        p_global = self.z_global.prior(features, y, in_context)
+        return _Summary([], p_global.unsqueeze(0).sample(noise.get("global"))[:, :, None], h)
+
+    def _points(self, task: Task) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens of all points of a training task, and what z_G reads of each: features and y."""
+        y_target, in_context = task.all_points()
+        x, h, members = self.backbone.points(task, bool(self.arch.score_context))
+        y = self.backbone.embed.y(self.likelihood.encode(y_target, x.dtype))
+        return h, self._features(x, members.detach(), in_context), y
 
     def read(self, summary: _Summary, x_target: Tensor) -> _Summary:
         """Keep the tokens of the targets."""
