@@ -5,7 +5,9 @@ of them fail, or end the process there (`tests/faults`). Temporary names begin w
 whoever writes them: a file or a link that already has such a name is not touched.
 """
 
+import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -16,6 +18,7 @@ from typing import Any
 
 OPERATIONS = ("make_folder", "create", "write", "flush", "rename", "remove")
 LEFTOVER = re.compile(r"\.(writing|removing)-.+")
+PIECE = 2**20  # bytes that are unpacked at once
 
 
 # --- operations ---
@@ -106,6 +109,27 @@ def write_new(path: Path, data: bytes) -> None:
     finally:
         os.close(descriptor)
     flush(path)
+
+
+# --- compression ---
+
+
+def gzipped(data: str | bytes) -> bytes:
+    """Data compressed with gzip, text as UTF-8; equal data gives equal bytes, since neither time nor name is stored."""
+    out = io.BytesIO()
+    # Not `gzip.compress`: the header that it writes depends on the version of Python.
+    with gzip.GzipFile("", "wb", 9, out, mtime=0) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+    return out.getvalue()
+
+
+def gunzipped(data: bytes, most: int) -> bytes:
+    """The content of a gzip file, cut off after `most` bytes; memory is taken as it is unpacked, not before."""
+    out = bytearray()
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        while part := file.read(min(PIECE, most - len(out))):
+            out += part
+    return bytes(out)
 
 
 # --- checksums ---

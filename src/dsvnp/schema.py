@@ -3,10 +3,14 @@
 A file that someone sends, or that a disk has damaged, is refused in one line that names it and what is wrong there.
 """
 
+import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from dsvnp.files import gunzipped
 
 LARGEST = 256 * 2**20  # bytes: a thousand times what the largest run of the paper leaves
 NUMBER = object()  # a finite number, no truth value; or null, where `make_row` had none
@@ -14,16 +18,35 @@ TEXT = object()  # a short text in one line
 
 
 def read_json(path: Path, remedy: str, largest: int = LARGEST) -> Any:
-    """Read JSON, unless it is larger than any that this package writes; the error ends with a remedy."""
+    """Read JSON, compressed if its name ends in `.gz`, unless it is larger than any that this package writes.
+
+    An error ends with the remedy.
+    """
     if (size := path.stat().st_size) > largest:
         raise ValueError(
             f"{path} has {size} bytes, more than any such file ({largest}); is it the right file?"
         )
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = _unpacked(path, data, remedy, largest)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         reason = str(error) or type(error).__name__
         raise ValueError(f"{path} is not JSON ({reason:.200}); {remedy}") from error
+
+
+def _unpacked(path: Path, data: bytes, remedy: str, largest: int) -> bytes:
+    """The content of a gzip file; one that is damaged, or unpacks to more than the largest size, is refused."""
+    try:
+        content = gunzipped(data, largest + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is no complete gzip file ({error}); {remedy}") from error
+    if len(content) > largest:
+        raise ValueError(
+            f"{path} unpacks to more bytes than any such file ({largest}); is it the right file?"
+        )
+    return content
 
 
 def wrong(data: Any, form: Any, place: str = "") -> str:

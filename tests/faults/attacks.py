@@ -21,7 +21,10 @@ import numpy as np
 import torch
 
 from dsvnp import NPRegressor
+from dsvnp.files import gunzipped, gzipped
+from dsvnp.paper.records import UNITS_FILE
 from dsvnp.paper.report.page import write_report
+from dsvnp.schema import LARGEST
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.saved.content import content_of
 from dsvnp.tabular.saved.saving import RECORD, TENSORS
@@ -208,13 +211,14 @@ def fits_in_threads(folder: Path, chance: random.Random) -> str:
 
 
 def damaged_record(folder: Path, chance: random.Random) -> str:
-    """A flip or a truncation of results.json or units.json: a report, or one line."""
+    """A flip or a truncation of results.json, of units.json.gz or of the JSON in it: a report, or one line."""
     whole = folder / "records"
     if not whole.is_dir():
         reproduce(whole)
-    file = whole / chance.choice(["results.json", "units.json"])
+    name, inside = chance.choice([("results.json", False), (UNITS_FILE, False), (UNITS_FILE, True)])
+    file = whole / name
     data = file.read_bytes()
-    file.write_bytes(damage(data, chance))
+    file.write_bytes(gzipped(damage(gunzipped(data, LARGEST), chance)) if inside else damage(data, chance))
     try:
         for reader in (partial(write_report, whole), partial(reproduce, whole)):
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ from typing import ClassVar
 import torch
 from rich.console import Console
 
-from dsvnp.files import write_atomically
+from dsvnp.files import gunzipped, write_atomically
 from dsvnp.paper.experiment import Experiment, Measurement, UnitResult, Workplace
 from dsvnp.paper.label import Label
+from dsvnp.paper.records import UNITS_FILE
+from dsvnp.schema import LARGEST
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,10 @@ def place(out: Path) -> Workplace:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder by name; how long a unit took is left out."""
+    """Every file below a folder by name; the units unpacked, without the seconds that they took."""
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    seconds = [line for line in found.get("units.json", b"").splitlines() if b'"seconds"' not in line]
-    return {**found, "units.json": b"\n".join(seconds)} if "units.json" in found else found
+    if UNITS_FILE in found:
+        record = json.loads(gunzipped(found[UNITS_FILE], LARGEST))
+        untimed = [{**unit, "seconds": 0} for unit in record["units"]]
+        found[UNITS_FILE] = json.dumps({**record, "units": untimed}).encode()
+    return found

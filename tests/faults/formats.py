@@ -19,9 +19,10 @@ import torch
 from dsvnp import NPRegressor, files
 from dsvnp.models import Architecture, make_model
 from dsvnp.paper.datasets import readers as published
-from dsvnp.paper.records import RESULTS, UNITS, read_record
+from dsvnp.paper.records import RESULTS, UNITS, UNITS_FILE, read_record, read_units
 from dsvnp.paper.runner import run
 from dsvnp.pretrained.loading import Card, load_pretrained, save_pretrained
+from dsvnp.schema import LARGEST
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.files.table_files import check_texts, read_table
 from dsvnp.tabular.saved import saving
@@ -101,12 +102,18 @@ def _published() -> list[Format]:
 
 
 def _records(folder: Path) -> list[Format]:
-    """What an experiment leaves."""
+    """What an experiment leaves; the units also as JSON that is compressed afterwards: its checks are reached."""
     run(Counting(), place(folder))
-    forms = {"results.json": RESULTS, "units.json": UNITS}
+    results, units = ((folder / name).read_bytes() for name in ("results.json", UNITS_FILE))
+
+    def read_inside(path: Path) -> None:
+        (path.parent / UNITS_FILE).write_bytes(files.gzipped(path.read_bytes()))
+        read_units(path.parent)
+
     return [
-        Format(name, (folder / name).read_bytes(), partial(read_record, form=form))
-        for name, form in forms.items()
+        Format("results.json", results, partial(read_record, form=RESULTS)),
+        Format(UNITS_FILE, units, partial(read_record, form=UNITS)),
+        Format(f"{UNITS_FILE}.inside", files.gunzipped(units, LARGEST), read_inside),
     ]
 
 

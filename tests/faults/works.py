@@ -1,6 +1,6 @@
 """What the attacks disturb: five kinds of work that leave files, and what each leaves when nothing happens.
 
-reproduce   an experiment of four units: units.json, results.json, a figure
+reproduce   an experiment of four units: units.json.gz, results.json, a figure
 training    checkpoints at every other step, and a log
 saving      a model, another one in its place, and predictions in several parts
 fit         `dsvnp fit` on a small CSV: a model and a picture
@@ -26,9 +26,11 @@ from rich.console import Console
 from dsvnp import NPClassifier, NPRegressor
 from dsvnp.cli import app
 from dsvnp.models import Architecture, make_model
+from dsvnp.paper.records import UNITS_FILE
 from dsvnp.paper.runner import run
 from dsvnp.pretrained.recipes import PretrainingRecipe
 from dsvnp.pretrained.training import pretrain as run_pretraining
+from dsvnp.schema import read_json
 from dsvnp.sources.base import Rotation
 from dsvnp.sources.curves import Curves
 from dsvnp.tabular.base import BaseNP
@@ -157,11 +159,11 @@ def undisturbed(work: str) -> Undisturbed:
 
 def unreadable(folder: Path) -> str:
     """Files that have their name but are not whole; an empty text if all are."""
-    for path in folder.glob("*.json"):
+    for path in (*folder.glob("*.json"), *folder.glob(UNITS_FILE)):
         try:
-            json.loads(path.read_text())
-        except ValueError:
-            return f"{path.name} is half written"
+            read_json(path, "it is half written")
+        except ValueError as error:
+            return str(error)
     for path in checkpoints.list_checkpoints(folder / "checkpoints"):
         try:
             checkpoints.load(path)

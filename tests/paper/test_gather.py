@@ -13,6 +13,7 @@ from dsvnp.paper.field.experiment import FieldExperiment
 from dsvnp.paper.gather import gather, joint_experiment, main
 from dsvnp.paper.label import Label
 from dsvnp.paper.multioutput.experiment import MultiOutputExperiment
+from dsvnp.paper.records import read_units, write_units
 from dsvnp.paper.runner import run, write_results
 from dsvnp.paper.settings import as_json, make_experiment
 from dsvnp.paper.toy.experiment import ToyExperiment
@@ -73,16 +74,16 @@ def test_runs_of_other_settings_are_refused(runs, tmp_path):
 
 
 def test_a_folder_without_a_run_is_named(runs, tmp_path):
-    with pytest.raises(ValueError, match=r"nothing has no units\.json; name folders that"):
+    with pytest.raises(ValueError, match=r"nothing has no units\.json\.gz; name folders that"):
         gather(tmp_path / "out", [*runs.values(), tmp_path / "nothing"])
 
 
 def test_a_run_whose_settings_lack_one_of_its_models_is_taken(runs, tmp_path):
     old = tmp_path / "old"
     old.mkdir()
-    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    record = read_units(runs["dsvnp"])
     record["config"]["models"] = ["cnp"]
-    (old / "units.json").write_text(json.dumps(record))
+    write_units(old, record)
     gather(tmp_path / "new", [old])
     rows = json.loads((tmp_path / "new" / "results.json").read_text())["rows"]
     assert {row["model"] for row in rows} == {"dsvnp", "gp"}
@@ -91,10 +92,10 @@ def test_a_run_whose_settings_lack_one_of_its_models_is_taken(runs, tmp_path):
 def test_a_shared_unit_must_agree(runs, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    record = read_units(runs["dsvnp"])
     gp = next(unit for unit in record["units"] if unit["model"] == "gp")
     gp["measurements"][0]["values"][1] += 1
-    (other / "units.json").write_text(json.dumps(record))
+    write_units(other, record)
     with pytest.raises(ValueError, match="has another gp with seed 1"):
         gather(tmp_path / "new", [runs["cnp"], other])
     gather(tmp_path / "new", [runs["cnp"], other], replace=True)
@@ -144,9 +145,9 @@ def test_a_reference_of_fewer_seeds_is_counted_once_in_either_order(runs, tmp_pa
 def test_a_label_that_leads_elsewhere_is_refused(runs, tmp_path, label):
     other = tmp_path / "other"
     other.mkdir()
-    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    record = read_units(runs["dsvnp"])
     record["units"][0]["model"] = label
-    (other / "units.json").write_text(json.dumps(record))
+    write_units(other, record)
     with pytest.raises(ValueError, match=r"label .*planted' cannot be used"):
         gather(tmp_path / "new", [other])
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
@@ -155,10 +156,10 @@ def test_a_label_that_leads_elsewhere_is_refused(runs, tmp_path, label):
 def test_a_unit_without_what_its_figure_shows_is_one_line(runs, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    record = json.loads((runs["dsvnp"] / "units.json").read_text())
+    record = read_units(runs["dsvnp"])
     for unit in record["units"]:
         unit["extras"] = dict.fromkeys(unit["extras"], 3)
-    (other / "units.json").write_text(json.dumps(record))
+    write_units(other, record)
     with pytest.raises(ValueError, match=r"the figures cannot be drawn \(TypeError"):
         gather(tmp_path / "new", [other])
 

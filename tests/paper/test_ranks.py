@@ -5,6 +5,7 @@ import time
 import pytest
 
 from dsvnp.cli import app
+from dsvnp.paper.records import UNITS_FILE
 from tests.faults.counting import contents
 from tests.faults.ranks import two
 
@@ -26,7 +27,7 @@ def test_two_processes_leave_what_one_leaves(tmp_path):
     one(*WORDS, "--out", str(tmp_path / "one"))
     left, right = contents(tmp_path / "two"), contents(tmp_path / "one")
     assert left.keys() == right.keys()
-    for name in ("results.json", "functions.svg", "units.json"):
+    for name in ("results.json", "functions.svg", UNITS_FILE):
         assert left[name] == right[name], name
 
 
@@ -57,5 +58,5 @@ def test_where_one_of_two_is_killed_the_other_stops_in_a_line_and_one_alone_resu
     one(*words, str(out))
     one(*words, str(tmp_path / "undisturbed"))
     left, right = contents(out), contents(tmp_path / "undisturbed")
-    for name in ("results.json", "functions.svg", "units.json"):
+    for name in ("results.json", "functions.svg", UNITS_FILE):
         assert left[name] == right[name], name

@@ -2,19 +2,22 @@
 
 import json
 import random
+import tracemalloc
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from made_runs import row, write_run
 
+from dsvnp.files import gunzipped, gzipped
 from dsvnp.paper.experiment import UnitResult
 from dsvnp.paper.gather import gather
 from dsvnp.paper.label import Label
-from dsvnp.paper.records import RESULTS, UNITS, check_name, read_record
+from dsvnp.paper.records import RESULTS, UNITS, UNITS_FILE, check_name, read_record, read_units, write_units
 from dsvnp.paper.report.numbers import clear_best
 from dsvnp.paper.report.page import write_report
 from dsvnp.paper.runner import run
-from dsvnp.schema import LARGEST, wrong
+from dsvnp.schema import LARGEST, read_json, wrong
 from tests.faults.counting import Counting, place
 
 HOSTILE = [
@@ -32,16 +35,16 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("name", ["results.json", "units.json"])
+@pytest.mark.parametrize("name", ["results.json", UNITS_FILE])
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_what_is_no_record_is_named_by_report_and_gather(tmp_path, name, text):
     folder = write_run(tmp_path / "a", [row("cnp", [1.0])])
-    (folder / name).write_text(text)
+    (folder / name).write_bytes(gzipped(text) if name == UNITS_FILE else text.encode())
     with pytest.raises(ValueError, match=rf"{name} .+; ") as caught:
         write_report(tmp_path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
-    if name == "units.json":
+    if name == UNITS_FILE:
         with pytest.raises(ValueError, match=rf"{name} .+; "):
             gather(tmp_path / "out", [folder])
 
@@ -101,7 +104,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "results.json"
     with path.open("wb") as file:
         file.truncate(LARGEST + 1)
-    monkeypatch.setattr(type(path), "read_text", None)
+    monkeypatch.setattr(type(path), "read_bytes", None)
     with pytest.raises(ValueError, match=r"results\.json has \d+ bytes, more than any"):
         read_record(path, RESULTS)
 
@@ -113,6 +116,49 @@ def test_the_message_says_where():
     )
     assert wrong({"rows": [{}]}, form) == "lacks rows[0].seeds"
     assert wrong({"rows": 3}, form) == "has rows = 3, not a list"
+
+
+# --- compression ---
+
+
+def test_a_gzip_bomb_is_refused_before_memory_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr("dsvnp.paper.records.read_json", partial(read_json, largest=10_000))
+    (tmp_path / UNITS_FILE).write_bytes(gzipped(b" " * 9_998 + b"{}"))
+    with pytest.raises(ValueError, match=r"units\.json\.gz lacks experiment"):
+        read_units(tmp_path)  # of just that size: its form is looked at
+    (tmp_path / UNITS_FILE).write_bytes(gzipped(bytes(5_000_000)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"units\.json\.gz unpacks to more bytes than any .*\(10000\)"):
+            read_units(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_damaged_or_truncated_gzip_file_is_named_in_one_line(tmp_path):
+    folder = write_run(tmp_path / "a", [row("cnp", [1.0])])
+    file = folder / UNITS_FILE
+    data = file.read_bytes()
+    flipped = data[:-8] + bytes([data[-8] ^ 1]) + data[-7:]  # the checksum
+    no_block = data[:10] + b"\xff" + data[11:]
+    for bad in (data[:5], data[:-1], data[:-9], flipped, no_block, b"{}", data + b"x"):
+        file.write_bytes(bad)
+        with pytest.raises(ValueError, match=r"units\.json\.gz is no complete gzip .+\); run") as caught:
+            write_report(tmp_path)
+        assert "\n" not in str(caught.value)
+        with pytest.raises(ValueError, match=r"units\.json\.gz is no complete gzip file"):
+            gather(tmp_path / "out", [folder])
+
+
+def test_equal_units_give_equal_bytes_whenever_they_are_written(tmp_path, monkeypatch):
+    record = {"experiment": "x", "units": [1.5] * 99}
+    first = write_units(tmp_path, record).read_bytes()
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    (tmp_path / "elsewhere").mkdir()
+    assert write_units(tmp_path / "elsewhere", record).read_bytes() == first
+    assert first[:10] == b"\x1f\x8b\x08\0\0\0\0\0\x02\xff"  # no name, no time, level 9, no system
+    assert gunzipped(first, LARGEST).decode() == json.dumps(record) + "\n"
 
 
 # --- names ---
@@ -137,9 +183,9 @@ def test_names_in_use_are_taken(name):
 def test_gather_writes_nothing_outside_its_folder(tmp_path, label):
     folder = tmp_path / "run"
     run(Counting(), place(folder))
-    record = json.loads((folder / "units.json").read_text())
+    record = read_units(folder)
     record["units"][0]["model"] = label
-    (folder / "units.json").write_text(json.dumps(record))
+    write_units(folder, record)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     with pytest.raises(ValueError, match="cannot be used"):
         run(Counting(), place(folder))
@@ -149,22 +195,21 @@ def test_gather_writes_nothing_outside_its_folder(tmp_path, label):
 @pytest.mark.parametrize("odd", [{"drawn": 3}, {"drawn": [1]}, {"drawn": [[1]]}, {"new": 1}])
 def test_a_measurement_of_another_form_is_one_line(tmp_path, odd):
     run(Counting(), place(tmp_path))
-    record = json.loads((tmp_path / "units.json").read_text())
+    record = read_units(tmp_path)
     record["units"][0]["measurements"][0] |= odd
-    (tmp_path / "units.json").write_text(json.dumps(record))
-    with pytest.raises(ValueError, match=r"units\.json holds a unit of another form"):
+    write_units(tmp_path, record)
+    with pytest.raises(ValueError, match=r"units\.json\.gz holds a unit of another form"):
         run(Counting(), place(tmp_path))
 
 
 def test_units_without_seeds_and_settings_without_their_number_are_one_line(tmp_path):
     run(Counting(), place(tmp_path))
-    file = tmp_path / "units.json"
-    good = json.loads(file.read_text())
-    file.write_text(json.dumps(good | {"units": [good["units"][0] | {"seeds": []}]}))
-    with pytest.raises(ValueError, match=r"units.json holds .* without seeds"):
+    good = read_units(tmp_path)
+    write_units(tmp_path, good | {"units": [good["units"][0] | {"seeds": []}]})
+    with pytest.raises(ValueError, match=r"units\.json\.gz holds .* without seeds"):
         run(Counting(), place(tmp_path))
-    file.write_text(json.dumps(good | {"config": {}}))
-    with pytest.raises(ValueError, match=r"units.json lacks config.num_seeds"):
+    write_units(tmp_path, good | {"config": {}})
+    with pytest.raises(ValueError, match=r"units\.json\.gz lacks config.num_seeds"):
         run(Counting(), place(tmp_path))
 
 
@@ -212,5 +257,5 @@ def test_texts_from_files_are_neither_html_nor_cells_in_markdown(tmp_path):
 
 def test_the_form_is_what_a_run_writes(tmp_path):
     run(Counting(), place(tmp_path))
-    for name, form in (("results.json", RESULTS), ("units.json", UNITS)):
+    for name, form in (("results.json", RESULTS), (UNITS_FILE, UNITS)):
         assert read_record(tmp_path / name, form)["experiment"] == "counting"

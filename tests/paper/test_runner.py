@@ -22,6 +22,7 @@ from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper import runner as running
 from dsvnp.paper.experiment import Experiment, Measurement, Printed, UnitResult, Workplace
 from dsvnp.paper.label import Label
+from dsvnp.paper.records import UNITS_FILE, read_units, write_units
 from dsvnp.paper.runner import rows_of, run
 from dsvnp.paper.settings import as_json, joined, make_experiment
 from tests.faults.counting import Counting as Digits
@@ -175,12 +176,12 @@ def test_more_seeds_and_models_may_be_added(tmp_path):
 )
 def test_other_settings_are_refused(tmp_path, change, message):
     run(Counting(), place(tmp_path))
-    before = (tmp_path / "units.json").read_bytes()
+    before = (tmp_path / UNITS_FILE).read_bytes()
     Counting.calls.clear()
     with pytest.raises(ValueError, match=message):
         run(replace(Counting(), **change), place(tmp_path))
     assert Counting.calls == []
-    assert (tmp_path / "units.json").read_bytes() == before
+    assert (tmp_path / UNITS_FILE).read_bytes() == before
 
 
 def test_a_checkpoint_of_the_first_unit_is_something_to_resume(tmp_path):
@@ -190,25 +191,26 @@ def test_a_checkpoint_of_the_first_unit_is_something_to_resume(tmp_path):
 
 
 def test_resuming_nothing_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"nothing to resume: .*units.json is not there; leave out --resume"):
+    with pytest.raises(
+        ValueError, match=r"nothing to resume: .*units\.json\.gz is not there; leave out --resume"
+    ):
         run(Counting(), place(tmp_path), resume=True)
     assert Counting.calls == []
 
 
 def test_a_run_from_before_a_setting_existed_has_its_default(tmp_path):
     run(Counting(models=("cnp",)), place(tmp_path))
-    path = tmp_path / "units.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = read_units(tmp_path)
     del record["config"]["precision"]
-    path.write_text(json.dumps(record), encoding="utf-8")
+    write_units(tmp_path, record)
     run(Counting(models=("cnp", "np")), place(tmp_path), resume=True)
     assert {row["model"] for row in results(tmp_path)["rows"]} == {"cnp", "np"}
     del record["config"]["size"]
-    path.write_text(json.dumps(record), encoding="utf-8")
+    write_units(tmp_path, record)
     with pytest.raises(ValueError, match="holds a run with size = 7, not 8"):
         run(Counting(size=8), place(tmp_path), resume=True)
     record["config"]["colour"] = "red"
-    path.write_text(json.dumps(record), encoding="utf-8")
+    write_units(tmp_path, record)
     with pytest.raises(ValueError, match="Counting has no setting colour; another version wrote that run"):
         run(Counting(), place(tmp_path), resume=True)
 
@@ -238,7 +240,7 @@ def test_results_have_the_schema_of_all_experiments(tmp_path):
 
 def test_seeds_may_begin_anywhere(tmp_path):
     run(Counting(models=("cnp",), num_seeds=3, first_seed=4), place(tmp_path))
-    units = json.loads((tmp_path / "units.json").read_text(encoding="utf-8"))["units"]
+    units = read_units(tmp_path)["units"]
     assert [unit["seeds"] for unit in units] == [[4, 5], [6]]
 
 
@@ -304,8 +306,7 @@ def test_what_json_lacks_becomes_null_and_digits_are_few(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Counting, "run_unit", measured)
     run(Counting(), place(tmp_path))
-    text = (tmp_path / "units.json").read_text(encoding="utf-8")
-    assert json.loads(text)["units"][0]["extras"]["values"] == [None, None, 0.333333]
+    assert read_units(tmp_path)["units"][0]["extras"]["values"] == [None, None, 0.333333]
 
 
 def test_settings_keep_all_their_digits_and_each_row_has_a_line():
@@ -331,7 +332,7 @@ def test_a_run_with_a_value_that_json_lacks_can_be_added_to(tmp_path, monkeypatc
 
 def test_units_survive_being_written(tmp_path):
     run(Counting(num_seeds=1), place(tmp_path))
-    (unit, _) = json.loads((tmp_path / "units.json").read_text(encoding="utf-8"))["units"]
+    (unit, _) = read_units(tmp_path)["units"]
     read = UnitResult.from_dict(unit)
     assert (read.label, read.seeds, read.extras) == (Label("cnp"), (0,), {"seeds": [0]})
     assert read.measurements[0] == Measurement("numbers", "nll", "test-J", "nats", (1.0,))
@@ -447,7 +448,7 @@ def test_a_run_may_wait_for_its_folder(tmp_path):
 
 def test_leftovers_of_a_kill_are_swept(tmp_path):
     (tmp_path / "logs").mkdir()
-    for name in (".writing-units.json-00112233", "logs/.writing-log.jsonl-00112233"):
+    for name in (f".writing-{UNITS_FILE}-00112233", "logs/.writing-log.jsonl-00112233"):
         (tmp_path / name).write_text("half")
     run(Counting(), place(tmp_path))
     assert not list(tmp_path.rglob(".*"))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dsvnp.cli import app
+from dsvnp.paper.records import UNITS_FILE
 from dsvnp.paper.runner import measured, run
 from dsvnp.paper.spread import joined_cluster
 from tests.faults.counting import Counting, contents, place
@@ -62,7 +63,7 @@ def test_workers_of_which_one_is_killed_leave_what_one_process_leaves(tmp_path):
     app([*WORDS, "--out", str(tmp_path / "alone")], standalone_mode=False)
     left, right = contents(tmp_path / "spread"), contents(tmp_path / "alone")
     assert {name for name in left if "log" not in name} == {name for name in right if "log" not in name}
-    for name in ("results.json", "units.json", "functions.svg"):
+    for name in ("results.json", UNITS_FILE, "functions.svg"):
         assert left[name] == right[name], name
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dsvnp.paper.experiment import Experiment, Workplace
+from dsvnp.paper.records import UNITS_FILE
 from dsvnp.paper.runner import run
 from dsvnp.paper.settings import make_experiment
 from dsvnp.training import CheckpointError
@@ -53,7 +54,7 @@ def run_all(jobs: Sequence[Job], place: Workplace, resume: bool = False) -> list
     One that fails does not stop the others. What is missing is listed at the end, where it is seen.
     """
     ready = [job for job in jobs if job.missing is None]
-    if resume and not any((place.out / job.name / "units.json").is_file() for job in ready):
+    if resume and not any((place.out / job.name / UNITS_FILE).is_file() for job in ready):
         raise ValueError(f"nothing to resume in {place.out}; leave out --resume to start")
     start, failed = time.perf_counter(), []
     titles = [f"{job.name}, {number} of {len(ready)}" for number, job in enumerate(ready, 1)]

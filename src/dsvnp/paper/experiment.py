@@ -73,7 +73,7 @@ class UnitResult:
         return cls(Label.parse(data["model"]), tuple(data["seeds"]), measurements, **others)
 
     def to_dict(self) -> dict[str, Any]:
-        """The unit as `units.json` holds it."""
+        """The unit as `units.json.gz` holds it."""
         others = {name: value for name, value in asdict(self).items() if name != "label"}
         for m in others["measurements"]:
             if not m["drawn"]:  # nothing to say: results from before have no such key

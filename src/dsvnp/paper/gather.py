@@ -3,8 +3,8 @@
     python -m dsvnp.paper.gather [--replace] OUT RUN [RUN …]
 
 Models or seeds that were run apart (on several machines, or side by side on one GPU; `--set first_seed=2`) leave a
-`units.json` each. This writes their joint `units.json`, `results.json` and figures; with a single RUN it draws its
-figures again. With `--replace`, rows of the first RUN give way to those of the others, as after a new measurement.
+`units.json.gz` each. This writes their joint `units.json.gz`, `results.json` and figures; with a single RUN it draws
+its figures again. With `--replace`, rows of the first RUN give way to those of the others, as after a new measurement.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from dsvnp.locks import folder_lock
 from dsvnp.naming import lookup
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper.experiment import Experiment, Measurement, UnitResult
-from dsvnp.paper.records import UNITS, read_record
+from dsvnp.paper.records import UNITS_FILE, read_units
 from dsvnp.paper.runner import check_settings, load_units, write_results
 from dsvnp.paper.settings import joined
 
@@ -28,7 +28,7 @@ def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]
     # Of the settings that units record themselves, those of the last run hold: it is the newest.
     experiment, first = joint_experiment(runs[::-1]), joint_experiment(runs)
     for run in runs:
-        check_settings(first, run, read_record(run / "units.json", UNITS)["config"])
+        check_settings(first, run, read_units(run)["config"])
     # Each run has its own of the settings that units record themselves.
     loaded = [load_units(joint_experiment([run, *runs]), run, resume=True) for run in runs]
     if replace:
@@ -45,7 +45,7 @@ def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]
             return experiment.draw(found, out)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"the figures cannot be drawn ({type(error).__name__}: {error}): the units.json of a run lacks what "
+                f"the figures cannot be drawn ({type(error).__name__}: {error}): the {UNITS_FILE} of a run lacks what "
                 "they are made of; run that experiment again"
             ) from error
 
@@ -93,9 +93,9 @@ def _check_recipes(units: Sequence[UnitResult]) -> None:
 def joint_experiment(runs: Sequence[Path]) -> Experiment:
     """The experiment of the first run, with what all of them have of the settings that may be added to."""
     for run in runs:
-        if not (run / "units.json").is_file():
-            raise ValueError(f"{run} has no units.json; name folders that `dsvnp reproduce --out` wrote")
-    records = [read_record(run / "units.json", UNITS) for run in runs]
+        if not (run / UNITS_FILE).is_file():
+            raise ValueError(f"{run} has no {UNITS_FILE}; name folders that `dsvnp reproduce --out` wrote")
+    records = [read_units(run) for run in runs]
     kind = lookup(records[0]["experiment"], EXPERIMENTS, "experiment")
     return joined(kind, [record["config"] for record in records])
 

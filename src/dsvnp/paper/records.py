@@ -4,13 +4,17 @@ A file that someone sends, or that a disk has damaged, is refused in one line th
 torch.
 """
 
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dsvnp.files import gzipped, write_atomically
 from dsvnp.schema import NUMBER, TEXT, read_json, wrong
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+=,()-]{0,99}")
+UNITS_FILE = "units.json.gz"  # of an experiment's folder
 
 
 ROW = {
@@ -53,6 +57,16 @@ def read_record(path: Path, form: Any) -> Any:
     if reason := wrong(data, form):
         raise ValueError(f"{path} {reason}; is it written by `dsvnp reproduce`?")
     return data
+
+
+def read_units(folder: Path, form: Any = UNITS) -> Any:
+    """Read the finished units of an experiment's folder, and the settings with them."""
+    return read_record(folder / UNITS_FILE, form)
+
+
+def write_units(folder: Path, record: Mapping[str, Any]) -> Path:
+    """Write the finished units of an experiment, in one piece; equal units give equal bytes."""
+    return write_atomically(folder / UNITS_FILE, gzipped(json.dumps(record) + "\n"))
 
 
 def check_name(name: str, what: str) -> str:

@@ -1,6 +1,6 @@
 """Running an experiment: its units one after the other, or spread over a cluster, and the files that they leave.
 
-A finished unit is written at once into `units.json`, from which `results.json` and the figures are made. A later run
+A finished unit is written at once into `units.json.gz`, from which `results.json` and the figures are made. A later run
 adds the units that are missing and needs none of the earlier weights.
 """
 
@@ -22,7 +22,7 @@ from dsvnp import __version__
 from dsvnp.files import sweep, write_atomically
 from dsvnp.locks import folder_lock
 from dsvnp.paper.experiment import Drawn, Experiment, Unit, UnitResult, Workplace
-from dsvnp.paper.records import UNITS, read_record
+from dsvnp.paper.records import UNITS_FILE, read_units, write_units
 from dsvnp.paper.rows import grouped, make_row
 from dsvnp.paper.settings import as_json, joined, rebuild
 from dsvnp.schema import differences
@@ -99,18 +99,18 @@ def measured(experiment: Experiment, unit: Unit, place: Workplace) -> UnitResult
 
 
 def stored(unit: UnitResult) -> UnitResult:
-    """A unit as `units.json` gives it back: what is made of it is then the same in this run and in a resumed one."""
+    """A unit as `units.json.gz` gives it back: what is made of it is then the same in this run and in a resumed one."""
     return UnitResult.from_dict(json.loads(json.dumps(_plain(unit.to_dict()))))
 
 
 def load_units(experiment: Experiment, out: Path, resume: bool) -> list[UnitResult]:
     """Read finished units; refuse those of other settings."""
-    path = out / "units.json"
+    path = out / UNITS_FILE
     if not path.is_file():
         if resume:
             raise ValueError(f"nothing to resume: {path} is not there; leave out --resume to start")
         return []
-    data = read_record(path, UNITS)
+    data = read_units(out)
     check_settings(experiment, out, data["config"])
     try:
         units = [UnitResult.from_dict(unit) for unit in data["units"]]
@@ -141,18 +141,17 @@ def check_settings(experiment: Experiment, out: Path, config: Mapping[str, Any])
 
 def _with_earlier(experiment: Experiment, out: Path) -> Experiment:
     """An experiment with all that a folder's earlier runs have of the settings that may be added to."""
-    path = out / "units.json"
-    if not path.is_file():
+    if not (out / UNITS_FILE).is_file():
         return experiment
-    earlier = read_record(path, UNITS)["config"]
+    earlier = read_units(out)["config"]
     return joined(type(experiment), [as_json(experiment), earlier])
 
 
 def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path) -> None:
-    """Write `units.json` and `results.json`, each in one piece."""
+    """Write `units.json.gz` and `results.json`, each in one piece."""
     config = as_json(experiment)
     record = {"experiment": experiment.name, "config": config, "units": [unit.to_dict() for unit in units]}
-    write_atomically(out / "units.json", json.dumps(_plain(record)) + "\n")
+    write_units(out, _plain(record))
     machines = dict.fromkeys(unit.machine for unit in units)
     results = {
         "experiment": experiment.name,

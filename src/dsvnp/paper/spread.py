@@ -2,7 +2,7 @@
 
 A unit runs on one worker. Its checkpoints are in the run's folder, which all workers must see: where a worker dies,
 Dask gives its unit to another one, which continues from the last checkpoint. The process that asked for the run
-collects the results and alone writes `units.json`, `results.json` and figures.
+collects the results and alone writes `units.json.gz`, `results.json` and figures.
 """
 
 import os

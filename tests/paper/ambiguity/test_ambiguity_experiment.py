@@ -22,6 +22,7 @@ from dsvnp.paper.ambiguity.recipes import COSINE, FLOOR, NetworkSizes, recipe_of
 from dsvnp.paper.ambiguity.shown import NUM_TARGETS, ShownTask, samples_of
 from dsvnp.paper.experiment import UnitResult, Workplace
 from dsvnp.paper.label import Label
+from dsvnp.paper.records import read_units
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.tables import tables_of
 from dsvnp.paper.runner import run
@@ -51,7 +52,7 @@ def test_the_smoke_preset_gives_all_rows_and_figures(tmp_path):
         assert len(row["seeds"]) == len(row.get("draws", row["seeds"])) == 1
     names = {path.stem for path in tmp_path.glob("*.svg")}
     assert names == {"nll", "plane", "branches", "arms-inverse-kinematics", "by-context"}
-    units = json.loads((tmp_path / "units.json").read_text())["units"]
+    units = read_units(tmp_path)["units"]
     again = [UnitResult.from_dict(unit) for unit in units]
     assert [unit.to_dict()["measurements"][0]["metric"] for unit in again] == ["nll"] * len(units)
     assert again[0].measurements[0].drawn[0].method == "exact"

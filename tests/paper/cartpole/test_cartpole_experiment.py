@@ -24,6 +24,7 @@ from dsvnp.paper.cartpole.physics import TEST_ENVIRONMENTS, TRAIN_ENVIRONMENTS, 
 from dsvnp.paper.cartpole.rollouts import RolloutScores, roll_out, roll_out_average, shown_rollout
 from dsvnp.paper.experiment import Workplace
 from dsvnp.paper.label import Label
+from dsvnp.paper.records import read_units
 from dsvnp.paper.runner import run
 from dsvnp.paper.settings import make_experiment
 from dsvnp.predictive import GaussianPredictive
@@ -57,10 +58,8 @@ def unseen(**changes) -> UnseenCarts:
 def smoke(tmp_path_factory):
     out = tmp_path_factory.mktemp("cartpole")
     run(make_experiment(CartPoleExperiment, "smoke", num_trajectories=10), place(out))
-    results, units = (
-        json.loads((out / f"{name}.json").read_text(encoding="utf-8")) for name in ("results", "units")
-    )
-    return out, results, {unit["model"]: unit for unit in units["units"]}
+    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    return out, results, {unit["model"]: unit for unit in read_units(out)["units"]}
 
 
 # --- Table 3 ---

@@ -16,6 +16,7 @@ from dsvnp.paper.field.experiment import FieldExperiment
 from dsvnp.paper.field.recipe import FieldRecipe, LocalLatent
 from dsvnp.paper.field.unseen import PRIORS, TestSizes
 from dsvnp.paper.label import Label
+from dsvnp.paper.records import read_units
 from dsvnp.paper.runner import run
 from dsvnp.paper.settings import as_json, make_experiment, rebuild
 from dsvnp.training import Schedule
@@ -34,8 +35,8 @@ TINY = {
 def ran(out, **changes):
     made = make_experiment(FieldExperiment, "smoke", **TINY, **changes)
     run(made, Workplace(out, CPU, Console(file=io.StringIO(), width=200)))
-    results, units = (json.loads((out / f"{name}.json").read_text()) for name in ("results", "units"))
-    return results["rows"], {unit["model"]: unit for unit in units["units"]}
+    results = json.loads((out / "results.json").read_text())
+    return results["rows"], {unit["model"]: unit for unit in read_units(out)["units"]}
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from dsvnp.paper.gather import gather
 from dsvnp.paper.images.data import ImagePortions, load_sets
 from dsvnp.paper.images.experiment import COLUMNS, RECIPES, ImageRecipe, ImagesExperiment
 from dsvnp.paper.label import Label
+from dsvnp.paper.records import UNITS_FILE, read_units
 from dsvnp.paper.runner import load_units, run, write_results
 from dsvnp.paper.settings import make_experiment
 from dsvnp.training import Adam, Fleet, Interrupted, Schedule
@@ -37,8 +38,8 @@ def smoke(out: Path, data: Path, **changes):
     """Run the smoke preset; its results and its units by model."""
     made = make_experiment(ImagesExperiment, "smoke", verify=False, **changes)
     run(made, Workplace(out, CPU, Console(file=io.StringIO(), width=200), data))
-    results, units = (json.loads((out / f"{name}.json").read_text()) for name in ("results", "units"))
-    return results, {unit["model"]: unit for unit in units["units"]}
+    results = json.loads((out / "results.json").read_text())
+    return results, {unit["model"]: unit for unit in read_units(out)["units"]}
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ def test_smoke_gives_all_rows_and_figures(ran):
     figures = {"entropy-cdf", "entropy-cdf-strong", "reliability", "training"}
     figures |= {f"sure-{name}{recipe}" for name in ("nn", "dsvnp") for recipe in ("", "-strong")}
     assert {path.stem for path in out.glob("*.svg")} == figures
-    assert (out / "units.json").stat().st_size < 400_000
+    assert (out / UNITS_FILE).stat().st_size < 100_000
 
 
 def test_the_split_adds_up_and_shares_are_shares(ran):
@@ -181,7 +182,7 @@ def test_recipes_run_apart_come_together(tmp_path, mnist, no_figures):
     _, units = smoke(tmp_path / "b", mnist, models=("nn",))  # a later run adds to an earlier one
     assert list(units) == ["nn", "nn-strong"]
     gather(tmp_path / "c", [tmp_path / "a", tmp_path / "b"])
-    units = json.loads((tmp_path / "c" / "units.json").read_text())["units"]
+    units = read_units(tmp_path / "c")["units"]
     assert {unit["model"] for unit in units} == {"nn", "nn-strong", "cnp-strong"}
 
 

@@ -5,6 +5,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from dsvnp.paper.records import write_units
+
 SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="720pt" height="36pt" viewBox="0 0 720 36">'
     '<rect width="720" height="36" fill="#0072B2"/></svg>'
@@ -48,8 +50,7 @@ def write_run(
         "rows": rows,
     }
     (folder / "results.json").write_text(json.dumps(results), encoding="utf-8")
-    units = {"units": [{"seconds": 100.0}, {"seconds": 80.0}]}
-    (folder / "units.json").write_text(json.dumps(units), encoding="utf-8")
+    write_units(folder, {"units": [{"seconds": 100.0}, {"seconds": 80.0}]})
     for name in figures:
         (folder / name).write_text(SVG, encoding="utf-8")
     return folder

@@ -7,6 +7,7 @@ import pytest
 from made_runs import row, write_run
 
 from dsvnp.paper import EXPERIMENTS
+from dsvnp.paper.records import UNITS_FILE
 from dsvnp.paper.report.about import goal_of, metric_text, order_of, split_text, words_of
 from dsvnp.paper.report.numbers import clear_best
 from dsvnp.paper.report.runs import Run, find_runs, find_speed
@@ -196,7 +197,7 @@ def test_every_run_at_or_below_a_folder_is_found(tmp_path):
 
 def test_a_run_without_its_units_is_read_all_the_same(tmp_path):
     folder = write_run(tmp_path / "a", [])
-    (folder / "units.json").unlink()
+    (folder / UNITS_FILE).unlink()
     assert Run.read(folder / "results.json").seconds is None
 
 

@@ -1,7 +1,6 @@
 """Published data files: where they are looked for, how they are checked, what to do when one is absent."""
 
 import bz2
-import gzip
 import hashlib
 import io
 import lzma
@@ -10,6 +9,8 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from dsvnp.files import gunzipped
 
 # bytes of memory that an .xz file may ask for; the best compression there is takes 65 million
 WINDOW = 128 * 2**20
@@ -26,7 +27,7 @@ def _unxz(data: bytes, most: int) -> bytes:
 
 DECOMPRESS: Mapping[str, Callable[[bytes, int], bytes]] = {
     "": lambda data, most: data[:most],
-    ".gz": lambda data, most: gzip.GzipFile(fileobj=io.BytesIO(data)).read(most),
+    ".gz": gunzipped,
     ".xz": _unxz,
     ".bz2": lambda data, most: bz2.BZ2File(io.BytesIO(data)).read(most),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from dsvnp.paper.records import FOLDS, RESULTS, SPEED, TIMES, read_record
+from dsvnp.paper.records import FOLDS, RESULTS, SPEED, TIMES, UNITS_FILE, read_record, read_units
 from dsvnp.paper.rows import grouped, make_row
 from dsvnp.schema import NUMBER, wrong
 
@@ -28,14 +28,14 @@ class Run:
     version: str  # of this package
     config: Mapping[str, Any]  # its settings
     rows: Sequence[Mapping[str, Any]]  # what came out, as `results.json` holds it
-    seconds: float | None = None  # of all units, compilation included; None where `units.json` is absent
+    seconds: float | None = None  # of all units, compilation included; None where `units.json.gz` is absent
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a `results.json` and the files next to it."""
         data = read_record(path, RESULTS)
-        units = path.parent / "units.json"
-        known = read_record(units, TIMES)["units"] if is_own(units) else None
+        timed = is_own(path.parent / UNITS_FILE)
+        known = read_units(path.parent, TIMES)["units"] if timed else None
         seconds = None if known is None else sum(unit["seconds"] or 0 for unit in known)
         return cls(path.parent, **{key: data[key] for key in KEYS}, seconds=seconds)
 
