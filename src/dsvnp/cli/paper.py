@@ -47,7 +47,9 @@ def reproduce(
     wait: Wait = False,
     measure_only: Annotated[
         bool,
-        Option("--measure-only", help="Measure kept weights again, without training (curves, cartpole)."),
+        Option(
+            "--measure-only", help="Measure kept weights again, without training (curves, cartpole, field)."
+        ),
     ] = False,
     weights: Annotated[
         Path | None, Option(help="Run whose weights to measure; --out or results/EXPERIMENT by default.")

@@ -228,14 +228,15 @@ def log_path(label: Label, seeds: Sequence[int], place: Workplace) -> Path:
     return place.out / "logs" / f"{fleet_name(label, seeds)}.jsonl"
 
 
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a fleet's log; none where there is no log."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
+
+
 def training_log(label: Label, seeds: Sequence[int], place: Workplace) -> dict[str, list[Any]]:
     """The terms of the bound during training, from a fleet's log: the steps, and at each one value per seed.
 
-    A run that only measures has none.
+    A run that only measures has none, unless its folder holds the log.
     """
-    if place.weights is not None:
-        return {term: [] for term in TERMS}
-    lines = [
-        json.loads(line) for line in log_path(label, seeds, place).read_text(encoding="utf-8").splitlines()
-    ]
+    lines = read_log(log_path(label, seeds, place))
     return {term: [line[term] for line in lines] for term in TERMS}

@@ -42,16 +42,17 @@ class WithWeights(Experiment):
         settings: Settings,
         place: Workplace,
         validation: Validation | None = None,
+        best: bool = True,
     ) -> list[NeuralProcess]:
         """Networks with kept weights where a run only measures; else trained ones, some of which are kept.
 
-        Each is taken as it was at its best validation, if it had any.
+        Each is taken as it was at its best validation, if it had any; without `best` as it was at the end.
         """
         if place.weights is not None:
             paths = [weights_path(place.weights, label, seed) for seed in seeds]
             return [load_weights(make(), path).to(place.device).eval() for path in paths]
         fleet = self.train_replicas(label, make, source, seeds, settings, place, validation)
-        nets = [fleet.replica(row, best=True) for row in range(len(seeds))]
+        nets = [fleet.replica(row, best=best) for row in range(len(seeds))]
         for row, seed in enumerate(seeds):
             path = weights_path(place.out, label, seed)
             if seed < self.keep_seeds and save_weights(nets[row], path):

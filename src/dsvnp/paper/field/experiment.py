@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 from dsvnp.models import MODELS, Architecture, Transformer, make_model
 from dsvnp.naming import lookup
 from dsvnp.paper.experiment import (
-    Experiment,
     Measurement,
     Printed,
     UnitResult,
@@ -30,6 +29,7 @@ from dsvnp.paper.field.unseen import TRAINED, TestSizes, draw_marks, learner_mar
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
 from dsvnp.paper.settings import as_json
+from dsvnp.paper.weights import WithWeights
 from dsvnp.sources.gp import GPTasks
 from dsvnp.training import Settings
 from dsvnp.training.shared import matmul_precision
@@ -52,7 +52,7 @@ PUBLISHED = {
 
 
 @dataclass(frozen=True)
-class FieldExperiment(Experiment):
+class FieldExperiment(WithWeights):
     """Settings of the field's table; the defaults are the field's."""
 
     name: ClassVar[str] = "field"
@@ -62,14 +62,14 @@ class FieldExperiment(Experiment):
         for dataset, value in zip(("rbf", "matern52"), row, strict=True)
     }
     extendable: ClassVar[tuple[str, ...]] = (
-        *Experiment.extendable,
+        *WithWeights.extendable,
         "floors",
         "mixtures",
         "attentions",
         "chains",
         "ceilings",
     )
-    recorded: ClassVar[tuple[str, ...]] = (*Experiment.recorded, "recipe.local", "tests.chunk")
+    recorded: ClassVar[tuple[str, ...]] = (*WithWeights.recorded, "recipe.local", "tests.chunk")
 
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
     floors: tuple[str, ...] = ("own", "other")  # σ as the field has it for a model, and the other way
@@ -163,6 +163,9 @@ class FieldExperiment(Experiment):
         same = unit.extras.get("recipe") == self._local(unit.label)
         return None if same else "with another recipe.local"
 
+    def measurable(self, label: Label, seeds: Sequence[int], place: Workplace) -> list[int]:
+        return list(seeds) if label in CEILINGS else super().measurable(label, seeds, place)
+
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train on RBF, then measure on all kernels; or measure an exact GP."""
         if label in CEILINGS:
@@ -175,8 +178,7 @@ class FieldExperiment(Experiment):
         make = partial(make_model, label.model, self.architecture(label))
         source = GPTasks(TRAINED, self.batch_size, self.num_points, refresh_every=self.refresh_every)
         mark = validation(self.mark_batches, self.num_points, (self.num_global, 1), place.device)
-        fleet = self.train_replicas(label, make, source, seeds, self.settings(label), place, mark)
-        nets = [fleet.replica(row) for row in range(len(seeds))]
+        nets = self.nets_of(label, make, source, seeds, self.settings(label), place, mark, best=False)
         with matmul_precision("tf32" if self.precision == "bf16" else self.precision):
             rows = list(measure_field(nets, self.tests, label.model in self.chains, place.device))
             panels = model_panels(nets[0], self.num_global, place.device) if 0 in seeds else None
@@ -191,9 +193,10 @@ class FieldExperiment(Experiment):
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         """Log-likelihood against training time, two curves, and the terms of the bound during training."""
-        trained = [replace(unit, measurements=()) for unit in units if "training" in unit.extras]
+        logged = [unit for unit in units if unit.extras.get("training", {}).get("step")]
+        trained = [replace(unit, measurements=()) for unit in logged]
         return [
-            *draw_course(units, out),
+            *draw_course([*logged, *(unit for unit in units if unit.label in CEILINGS)], out),
             *draw_functions(units, out),
             *([training_figure(trained, out / "training.svg")] if trained else []),
         ]

@@ -7,7 +7,6 @@
 All are means over the targets of a task, then over a batch of 16 tasks, then over batches.
 """
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from torch import Tensor
 from dsvnp.estimation import LogLikelihood, log_likelihood
 from dsvnp.metrics import point_mask, point_nll
 from dsvnp.models import NeuralProcess
-from dsvnp.paper.experiment import Measurement
+from dsvnp.paper.experiment import Measurement, read_log
 from dsvnp.paper.field import unseen
 from dsvnp.paper.measuring import DrawCounts, seeded_predict
 from dsvnp.streaming import Per
@@ -120,8 +119,7 @@ def read_marks(log: Path) -> dict[str, list[Any]]:
     """
     marks: dict[str, list[Any]] = {"step": [], "seconds": [], "log_likelihood": []}
     seconds, before = 0.0, 0
-    for text in log.read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
+    for line in read_log(log):
         seconds += (line["step"] - before) / max(line["steps_per_second"], 1e-9)
         before = line["step"]
         if "validation" in line:
