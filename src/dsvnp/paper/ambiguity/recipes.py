@@ -78,7 +78,6 @@ RECIPES = {
     "dsvtnp": replace(COSINE, learning_rate=5e-4, anneal=0.25),
 }
 RATES = (3e-4, 5e-4, 1e-3, 2e-3)
-NPML: Changes = {"kind": "npml", "train_global": 2, "train_local": 4, "arch": {"dim_local": 8}}
 # Two ways of training, each with four rates: eight trials for every row.
 WAYS: dict[str, tuple[Changes, Changes]] = {
     "np": ({}, {"anneal": 0.25}),
@@ -86,7 +85,7 @@ WAYS: dict[str, tuple[Changes, Changes]] = {
     "attnnp": ({}, {"arch": {"attend_self": False}}),
     "dsvnp": ({}, {"arch": {"dim_local": 8}}),
     "dsvnp-paper": ({}, {"anneal": 0.5}),
-    "dsvtnp": (NPML, NPML | {"anneal": 0.5}),
+    "dsvtnp": ({}, {"kind": "npml", "train_global": 2, "train_local": 4}),
 }
 PLAIN_WAYS: tuple[Changes, Changes] = ({}, {"clip": 1.0})  # of models that draw nothing
 
