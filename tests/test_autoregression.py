@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal
 from torch import Tensor, nn
 
 from dsvnp import MODELS, Architecture, NeuralProcess, Task, Transformer
+from dsvnp.autoregression import random_orders
 from dsvnp.sources.gp import GPPrior, Hyperparameters, gp_tasks
 from dsvnp.sources.gp_exact import exact
 
@@ -143,6 +144,25 @@ def test_a_function_is_predicted_from_the_context_and_its_own_chain():
         mean, covariance = posterior(model.hyper, Task.from_sets(x, y, task.x_target), task.x_target)
         torch.testing.assert_close(prediction.loc[k, 0, 0, :, 0], mean[0])
         torch.testing.assert_close(prediction.scale[k, 0, 0, :, 0].square(), covariance[0].diagonal())
+
+
+def test_a_chain_that_visits_some_targets_predicts_the_others_from_these():
+    model, task = gp_model(), small_gp_task()
+    full = model.sample_functions(task, 3, block=2, visits=5, generator=seeded())
+    torch.testing.assert_close(full, model.sample_functions(task, 3, block=2, generator=seeded()))
+    orders = random_orders(task, 3, seeded())  # the generator's first numbers
+    drawn = model.sample_functions(task, 3, block=2, visits=3, generator=seeded())
+    means = model.sample_functions(task, 3, block=2, visits=3, noise=False, generator=seeded())
+    for k in range(3):
+        slots = orders[k, 0, :3]
+        chain = drawn[k][:, slots]  # observations where the chain was
+        x, y = torch.cat([task.x_context, task.x_target[:, slots]], 1), torch.cat([task.y_context, chain], 1)
+        mean, _ = posterior(model.hyper, Task.from_sets(x, y, task.x_target), task.x_target)
+        torch.testing.assert_close(means[k, 0, :, 0], mean[0])
+        others = orders[k, 0, 3:]
+        assert ((drawn - means)[k, 0, others].abs() > 1e-6).all()  # these are observations too
+    with pytest.raises(ValueError, match="visits"):
+        model.sample_functions(task, visits=0)
 
 
 def test_an_autoregressive_prediction_has_the_same_marginals_and_tells_function_from_noise():

@@ -54,17 +54,23 @@ def draw_chains(
     block: int = 1,  # number of targets that are sampled at once
     generator: torch.Generator | None = None,  # where samples are drawn from
     chunk: int = 2**16,  # number of points, over all rows, that are encoded at once
-) -> Tensor:
+    visits: int | None = None,  # number of targets that are visited, the first of each order; None for all
+) -> tuple[Tensor, Tensor]:
     """Draw functions: visit the targets in order, sample each block given the context and the samples before it.
 
-    Outputs are in the slots of their targets, [N, B, T, D]; 0 in empty slots.
+    Outputs are in the slots of their targets, [N, B, T, D]; 0 where no sample is. The second, [N, B, T], says which
+    targets were visited; empty ones never are.
     """
-    parts = []
+    visits = task.num_targets if visits is None else visits
+    parts, visited = [], []
     for rows, some in _rows(task, len(orders), chunk):
         order = _filled_first(orders.flatten(0, 1)[rows], some.mask_target)
-        drawn = _chain(conditional, _reorder(some, order), block, generator)
-        parts.append(drawn.take_along_dim(order.argsort(-1).unsqueeze(-1), 1))
-    return torch.cat(parts).unflatten(0, orders.shape[:2])
+        back = order.argsort(-1)
+        drawn = _chain(conditional, _reorder(some, order), block, generator, visits)
+        parts.append(drawn.take_along_dim(back.unsqueeze(-1), 1))
+        visited.append(some.mask_target & (back < visits))
+    shape = orders.shape[:2]
+    return torch.cat(parts).unflatten(0, shape), torch.cat(visited).unflatten(0, shape)
 
 
 def predict_by_chains(
@@ -77,19 +83,22 @@ def predict_by_chains(
 ) -> Predictive:
     """Draw chains in random orders and predict from each; see `draw_chains` and `given_chains`."""
     orders = random_orders(task, num_chains, generator)
-    chains = draw_chains(conditional, task, orders, block, generator, chunk)
-    return given_chains(conditional, task, chains, chunk)
+    chains, visited = draw_chains(conditional, task, orders, block, generator, chunk)
+    return given_chains(conditional, task, chains, visited, chunk)
 
 
-def given_chains(conditional: Conditional, task: Task, chains: Tensor, chunk: int = 2**16) -> Predictive:
-    """Predict all targets from the context and one complete chain [N, B, T, D] after the other.
+def given_chains(
+    conditional: Conditional, task: Task, chains: Tensor, visited: Tensor, chunk: int = 2**16
+) -> Predictive:
+    """Predict all targets from the context and what one chain after the other visited, [N, B, T, D] and [N, B, T].
 
     `conditional` has one draw of z_G, [1, S, rows, T, ·]; the result is a mixture with chains in their place, [N, S, B,
     T, ·]. `chunk` points, over all rows, are encoded at once.
     """
     parts = []
     for rows, some in _rows(task, len(chains), chunk):
-        seen = _step(some, chains.flatten(0, 1)[rows], task.num_targets, 0)
+        known = replace(some, mask_target=visited.flatten(0, 1)[rows])
+        seen = _step(known, chains.flatten(0, 1)[rows], task.num_targets, 0)
         parts.append(conditional(replace(seen, x_target=some.x_target, mask_target=some.mask_target)))
     shape = chains.shape[:2]
     return concatenate(parts, 2).map(lambda array: array[0].unflatten(1, shape).movedim(1, 0))
@@ -128,11 +137,13 @@ def functions_of(predictive: Predictive, noise: bool, generator: torch.Generator
     return y.unflatten(0, (draws, tasks))
 
 
-def _chain(conditional: Conditional, task: Task, block: int, generator: torch.Generator | None) -> Tensor:
-    """Sample the targets from first to last, [rows, T, D]; filled ones come first, the others get 0."""
+def _chain(
+    conditional: Conditional, task: Task, block: int, generator: torch.Generator | None, visits: int
+) -> Tensor:
+    """Sample the targets from first to last visit, [rows, T, D]; filled ones come first, the others get 0."""
     y = task.y_context[:, :0]
-    for start in _starts(task, block):
-        step = _step(task, y, start, block)
+    for start in _starts(task, block, visits):
+        step = _step(task, y, start, min(block, visits - start))
         drawn = conditional(step).sample(1, generator)[0].to(y.dtype)
         y = torch.cat([y, torch.where(step.mask_target.unsqueeze(-1), drawn, 0)], dim=1)
     rest = y.new_zeros(y.shape[0], task.num_targets - y.shape[1], y.shape[2])
@@ -151,9 +162,10 @@ def _step(task: Task, y: Tensor, start: int, block: int) -> Task:
     )
 
 
-def _starts(task: Task, block: int) -> range:
-    """Where blocks begin; those behind the last filled target of all rows are left out."""
-    return range(0, int(task.mask_target.any(0).sum()), block)
+def _starts(task: Task, block: int, visits: int | None = None) -> range:
+    """Where blocks begin; those behind the last visit, or the last filled target of all rows, are left out."""
+    filled = int(task.mask_target.any(0).sum())
+    return range(0, filled if visits is None else min(filled, visits), block)
 
 
 def _scored(task: Task) -> Task:

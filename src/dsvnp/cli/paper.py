@@ -47,9 +47,7 @@ def reproduce(
     wait: Wait = False,
     measure_only: Annotated[
         bool,
-        Option(
-            "--measure-only", help="Measure kept weights again, without training (curves, cartpole, field)."
-        ),
+        Option("--measure-only", help="Measure kept weights again, without training."),
     ] = False,
     weights: Annotated[
         Path | None, Option(help="Run whose weights to measure; --out or results/EXPERIMENT by default.")

@@ -44,6 +44,7 @@ class FunctionDraws(nn.Module, ABC):
         noise: bool = True,
         autoregressive: bool | None = None,
         block: int = 1,
+        visits: int | None = None,
         num_local: int = 16,
         differentiable: bool = False,
         generator: torch.Generator | None = None,
@@ -62,6 +63,9 @@ class FunctionDraws(nn.Module, ABC):
                 draw of z_G, or of a dropout mask. None takes a draw where the model has one and a chain elsewhere:
                 without either, the outputs of a conditional model are independent.
             block: number of targets that are sampled at once, if autoregressive.
+            visits: number of targets, in a random order, that a chain visits; all others are predicted from these, each
+                by itself. A network is at a loss with more context than it was trained on: let context and visits
+                together be no more than that. None visits all.
             num_local: draws of each z_* that a function without noise is averaged over.
             differentiable: keep the graph for gradients; the choice of a component or a label has none.
             generator: where everything is drawn from.
@@ -73,21 +77,26 @@ class FunctionDraws(nn.Module, ABC):
             autoregressive = not set(shapes) - {"local"}
         task = replace(task, y_target=None)
         self.check(task, 1, num_local, validate)
-        at_least_one(num_samples=num_samples, block=block)
+        at_least_one(num_samples=num_samples, block=block, **({} if visits is None else {"visits": visits}))
         num_local = 1 if noise else num_local
         one = partial(self._one_draw, num_local=num_local, noise=None, generator=generator, chunk=chunk)
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()), evaluating(self):
             if not autoregressive:
                 drawn = self._predict(task, num_samples, num_local, None, generator, chunk)
                 drawn = drawn.map(lambda array: array.expand(num_samples, *array.shape[1:]))
-            elif noise:  # a chain holds observations already
-                orders = autoregression.random_orders(task, num_samples, generator)
-                return autoregression.draw_chains(one, task, orders, block, generator, chunk)
-            else:
-                drawn = autoregression.predict_by_chains(one, task, num_samples, block, generator, chunk)
-            return torch.where(
-                task.mask_target.unsqueeze(-1), autoregression.functions_of(drawn, noise, generator), 0
-            )
+                return self._filled(task, autoregression.functions_of(drawn, noise, generator))
+            orders = autoregression.random_orders(task, num_samples, generator)
+            chains, visited = autoregression.draw_chains(one, task, orders, block, generator, chunk, visits)
+            if noise and visits is None:  # a chain holds observations already
+                return chains
+            drawn = autoregression.given_chains(one, task, chains, visited, chunk)
+            functions = self._filled(task, autoregression.functions_of(drawn, noise, generator))
+            return torch.where(visited.unsqueeze(-1), chains, functions) if noise else functions
+
+    @staticmethod
+    def _filled(task: Task, functions: Tensor) -> Tensor:
+        """Functions with 0 in empty slots."""
+        return torch.where(task.mask_target.unsqueeze(-1), functions, 0)
 
     @final
     @torch.no_grad()

@@ -24,6 +24,7 @@ from dsvnp.paper.experiment import UnitResult, Workplace
 from dsvnp.paper.images.measures import unpack
 from dsvnp.paper.label import Label
 from dsvnp.paper.measuring import seeded_predict
+from dsvnp.paper.records import read_units
 from dsvnp.paper.runner import run
 from dsvnp.paper.settings import as_json, make_experiment, rebuild
 from dsvnp.training import Fleet, Settings
@@ -139,6 +140,30 @@ def test_pictures_hold_truth_context_mean_and_sigma():
     sigma = (predictive.stddev[1, :, 0] / 0.5 * 255).round().clamp(0, 255).reshape(4, 6)
     assert torch.equal(drawn[2, 3, 0].float(), sigma)
     assert pictures(model, shown, sizes) == kept
+
+
+def test_a_chain_sees_no_more_pixels_than_training_did(monkeypatch):
+    model, seen = net(1), []
+    usual = model.summarise
+
+    def summarise(task, noise):
+        seen.append(int(task.mask_context.sum(-1).max()))
+        return usual(task, noise)
+
+    monkeypatch.setattr(model, "summarise", summarise)
+    pictures(model, images(1, 1), CompletionSizes(contexts=(3,), chain=9, block=2))
+    assert max(seen) == 9  # of 24
+
+
+def test_pictures_are_drawn_again_from_kept_weights(tmp_path, monkeypatch):
+    data, places = write_mnist(tmp_path / "data"), (tmp_path / "first", tmp_path / "again")
+    made = make_experiment(CompletionExperiment, "smoke", verify=False, models=("tnp",), keep_seeds=1)
+    for out, kept in zip(places, (None, places[0]), strict=True):
+        run(made, Workplace(out, CPU, Console(file=io.StringIO(), width=200), data, weights=kept))
+        monkeypatch.setattr(CompletionExperiment, "train_replicas", None)
+    first, again = (read_units(out)["units"][0]["extras"]["pictures"] for out in places)
+    assert first == again
+    assert not (places[1] / "training.svg").exists()
 
 
 def test_pictures_average_over_the_local_latents(monkeypatch):

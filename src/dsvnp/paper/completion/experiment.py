@@ -17,20 +17,23 @@ from dsvnp.paper.completion.data import DOMAINS, ImageTensors, load_tensors
 from dsvnp.paper.completion.figures import compared_figure, context_figure, pictures_figure
 from dsvnp.paper.completion.measures import CompletionSizes, measure_completion, pictured, pictures
 from dsvnp.paper.completion.source import Pixels
-from dsvnp.paper.experiment import Experiment, UnitResult, Workplace, training_log
+from dsvnp.paper.experiment import UnitResult, Workplace, training_log
 from dsvnp.paper.field.recipe import FieldRecipe
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
+from dsvnp.paper.weights import WithWeights
 from dsvnp.training import Settings
 from dsvnp.training.shared import matmul_precision
 
 
 @dataclass(frozen=True)
-class CompletionExperiment(Experiment):
+class CompletionExperiment(WithWeights):
     """Settings of image completion."""
 
     name: ClassVar[str] = "completion"
     parts: ClassVar[tuple[dict[str, Any], ...]] = tuple({"domain": domain} for domain in DOMAINS)
+    # these change pictures and no figure of a table
+    recorded: ClassVar[tuple[str, ...]] = (*WithWeights.recorded, "sizes.block", "sizes.chain")
 
     models: tuple[str, ...] = ("attnnp", "dsvnp", "tnp", "dsvtnp")
     domain: str = "mnist"  # "mnist" or "cifar10", what models are trained on
@@ -61,13 +64,13 @@ class CompletionExperiment(Experiment):
             num_points=20,
             max_context=15,
             num_train=40,
-            sizes=CompletionSizes(2, (10, 50, 200), 32, num_global=2, block=392, num_local=2),
+            sizes=CompletionSizes(2, (10, 50, 200), 32, num_global=2, block=98, num_local=2),
         )
         small: dict[str, Any] = {"transformer": Transformer(32, 3, 4, 64, (32, 32)), "width": 64}
         quick = cls(
             preset="quick",
             recipe=FieldRecipe(3000, 1e-3, **small),
-            sizes=CompletionSizes(20, max_draws=256, block=98),
+            sizes=CompletionSizes(20, max_draws=256, block=4),
         )
         return {"smoke": smoke, "quick": quick, "paper": cls("paper", num_seeds=3, precision="tf32")}
 
@@ -93,8 +96,7 @@ class CompletionExperiment(Experiment):
         images = self._load(place.data_dir, place.device)
         source = Pixels(images.train, self.batch_size, self.num_points, max_context=self.max_context)
         make = partial(make_model, label.model, self.architecture(label.model, images.train.shape[1]))
-        fleet = self.train_replicas(label, make, source, seeds, self.settings(label.model), place)
-        nets = [fleet.replica(row) for row in range(len(seeds))]
+        nets = self.nets_of(label, make, source, seeds, self.settings(label.model), place)
         extras: dict[str, Any] = {"training": training_log(label, seeds, place)}
         with matmul_precision("tf32" if self.precision == "bf16" else self.precision):
             rows = measure_completion(nets, images.tests, self.sizes)
@@ -107,10 +109,11 @@ class CompletionExperiment(Experiment):
         if not units:
             return []
         shown = [unit for unit in units if "pictures" in unit.extras]
+        logged = [unit for unit in units if unit.extras["training"]["step"]]
         middle = sorted(self.sizes.contexts)[len(self.sizes.contexts) // 2]
         return [
             *(pictures_figure(unit, out / f"completed-{unit.label}.svg") for unit in shown),
             *([compared_figure(shown, out / "compared.svg", middle)] if len(shown) > 1 else []),
             context_figure(units, out / "by-context.svg"),
-            training_figure(units, out / "training.svg", "nats/pixel"),
+            *([training_figure(logged, out / "training.svg", "nats/pixel")] if logged else []),
         ]

@@ -36,7 +36,10 @@ class CompletionSizes:
     method: Method = "prior"
     chunk: int = 2**19  # number of pixels times draws that are decoded at once
     num_global: int = 32  # draws of z_G in pictures
-    block: int = 32  # pixels that a model without latents samples at once in pictures
+    block: int = 1  # pixels that a model without latents samples at once in pictures
+    # pixels of the context and of such samples together, from which all others are predicted: the largest context in
+    # training, since more would be new to the network
+    chain: int = 197
     num_local: int = 16  # draws of each z_* that pictures average over
 
 
@@ -85,7 +88,9 @@ def pictures(net: NeuralProcess, images: Tensor, sizes: CompletionSizes) -> dict
         every = torch.arange(pixels, device=images.device).expand(len(images), -1)
         task = completion_task(images, context, every)
         predictive = seeded_predict(net, task, (sizes.num_global, sizes.num_local))
-        chains: dict[str, Any] = {"noise": False, "block": sizes.block, "num_local": sizes.num_local}
+        visits = max(1, sizes.chain - size)
+        chains: dict[str, Any] = {"noise": False, "block": sizes.block, "visits": visits}
+        chains["num_local"] = sizes.num_local
         generator = torch.Generator(images.device).manual_seed(0)
         samples = net.sample_functions(task, NUM_SAMPLES, generator=generator, **chains)
         shown = [predictive.mean + 0.5, predictive.stddev / WIDEST, *(samples + 0.5)]  # each [B, P, C]
