@@ -208,7 +208,7 @@ def ran(out, data, **changes):
 
 
 def test_mnist_is_tested_on_three_sets_with_all_rows_and_figures(tmp_path):
-    rows = ran(tmp_path / "out", write_mnist(tmp_path / "data"), models=("dsvnp", "tnp"))
+    rows = ran(tmp_path / "out", write_mnist(tmp_path / "data"), models=("dsvnp", "tnp"), mixtures=())
     sets = ("mnist", "fashion-mnist", "kmnist")
     expected = {
         (model, metric, name, f"context-{size}")
@@ -224,20 +224,29 @@ def test_mnist_is_tested_on_three_sets_with_all_rows_and_figures(tmp_path):
 
 
 def test_cifar10_is_completed_in_colour(tmp_path):
-    rows = ran(tmp_path / "out", write_cifar10(tmp_path / "data"), domain="cifar10", models=("tnp",))
+    rows = ran(
+        tmp_path / "out",
+        write_cifar10(tmp_path / "data"),
+        domain="cifar10",
+        models=("tnp",),
+        mixtures=("tnp",),
+    )
+    assert {row["model"] for row in rows} == {"tnp", "tnp-mixture"}
     assert {row["dataset"] for row in rows} == {"cifar10"}
     assert all(row["mean"] is not None for row in rows)
 
 
 def test_settings():
     made = CompletionExperiment.presets()["paper"]
-    assert made.architecture("tnp", 3).dim_y == 3
-    assert made.architecture("dsvnp", 1).dim_local == made.recipe.local.dim_local
-    assert {made.architecture(model, 1).sigma_floor for model in made.models} == {0.1}
+    assert made.architecture(Label("tnp"), 3).dim_y == 3
+    assert made.architecture(Label("dsvnp"), 1).dim_local == made.recipe.local.dim_local
+    assert {made.architecture(label, 1).sigma_floor for label in made.labels()} == {0.1}
+    assert made.architecture(Label("tnp", "mixture"), 1).likelihood == "mixture"
     assert made.settings("attnnp").objective.kind == "iw"
     assert (made.num_points, made.max_context, made.sizes.contexts) == (200, 197, (10, 50, 200))
     assert rebuild(CompletionExperiment, as_json(made)) == made
-    assert made.labels() == [Label(model) for model in ("attnnp", "dsvnp", "tnp", "dsvtnp")]
+    names = ["attnnp", "dsvnp", "tnp", "tnp-mixture", "dsvtnp"]
+    assert made.labels() == [Label.parse(name) for name in names]
     with pytest.raises(ValueError, match="single precision"):
         CompletionExperiment(precision="float64")
 

@@ -25,6 +25,8 @@ from dsvnp.paper.weights import WithWeights
 from dsvnp.training import Settings
 from dsvnp.training.shared import matmul_precision
 
+MIXTURE = "mixture"
+
 
 @dataclass(frozen=True)
 class CompletionExperiment(WithWeights):
@@ -35,7 +37,12 @@ class CompletionExperiment(WithWeights):
     # these change pictures and no figure of a table
     recorded: ClassVar[tuple[str, ...]] = (*WithWeights.recorded, "sizes.block", "sizes.chain")
 
+    extendable: ClassVar[tuple[str, ...]] = (*WithWeights.extendable, "mixtures")
+
     models: tuple[str, ...] = ("attnnp", "dsvnp", "tnp", "dsvtnp")
+    # models that have rows with a mixture head as well: a Gaussian head that is unsure whether a pixel is black or
+    # white samples greys, which lead a chain astray
+    mixtures: tuple[str, ...] = ("tnp",)
     domain: str = "mnist"  # "mnist" or "cifar10", what models are trained on
     recipe: FieldRecipe = field(default_factory=FieldRecipe)  # sizes and training, as in the field's table
     sigma_floor: float = 0.1  # of all models: most pixels of MNIST are exactly black
@@ -82,9 +89,17 @@ class CompletionExperiment(WithWeights):
         numbers = self.num_train, self.sizes.num_tests
         return load_tensors(self.domain, data_dir, device, *numbers, self.verify)
 
-    def architecture(self, model: str, channels: int) -> Architecture:
+    def labels(self) -> list[Label]:
+        """Each model, and with a mixture head where asked for."""
+        variants = {model: ("", MIXTURE) if model in self.mixtures else ("",) for model in self.models}
+        return [Label(model, variant) for model, found in variants.items() for variant in found]
+
+    def architecture(self, label: Label, channels: int) -> Architecture:
         """Sizes as in the field's table; two inputs, and one output per channel."""
-        return self.recipe.architecture(model, 2, channels, sigma_floor=self.sigma_floor)
+        kind = MIXTURE if label.variant == MIXTURE else "gaussian"
+        return self.recipe.architecture(
+            label.model, 2, channels, sigma_floor=self.sigma_floor, likelihood=kind
+        )
 
     def settings(self, model: str) -> Settings:
         """How to train a model."""
@@ -95,7 +110,7 @@ class CompletionExperiment(WithWeights):
         """Train, then score hidden pixels of test images and draw some."""
         images = self._load(place.data_dir, place.device)
         source = Pixels(images.train, self.batch_size, self.num_points, max_context=self.max_context)
-        make = partial(make_model, label.model, self.architecture(label.model, images.train.shape[1]))
+        make = partial(make_model, label.model, self.architecture(label, images.train.shape[1]))
         nets = self.nets_of(label, make, source, seeds, self.settings(label.model), place)
         extras: dict[str, Any] = {"training": training_log(label, seeds, place)}
         with matmul_precision("tf32" if self.precision == "bf16" else self.precision):
