@@ -19,8 +19,8 @@ output's deviation on the training fold; WQ and SCM20d need the data directory.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -47,6 +47,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dsvnp import NPClassifier, NPRegressor
+from dsvnp.files import gzipped, write_atomically
 from dsvnp.paper.datasets.catalogue import load_table
 from estimators_table import write_table
 
@@ -286,8 +287,8 @@ def run(jobs: list[Job], rows: list[Row], folder: Path, processes: int) -> None:
 
 
 def load(folder: Path) -> list[Row]:
-    path = folder / "rows.json"
-    return json.loads(path.read_text()) if path.is_file() else []
+    path = folder / "rows.json.gz"
+    return json.loads(gzip.decompress(path.read_bytes())) if path.is_file() else []
 
 
 def save(rows: list[Row], folder: Path) -> None:
@@ -295,8 +296,7 @@ def save(rows: list[Row], folder: Path) -> None:
     order = [*REGRESSION, *CLASSIFICATION]
     rows = sorted(rows, key=lambda row: (row["repeat"], order.index(row["dataset"]), row["fold"]))
     lines = ",\n".join(json.dumps(row) for row in rows)
-    (folder / "rows.tmp").write_text(f"[\n{lines}\n]\n")
-    os.replace(folder / "rows.tmp", folder / "rows.json")
+    write_atomically(folder / "rows.json.gz", gzipped(f"[\n{lines}\n]\n"))
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ RIVALS = {"regression": ("GP", "MLP"), "classification": ("logistic", "HistGradi
 NOT_JUDGED = {"linnerud"}
 TEXT = """# Estimators with their defaults
 
-Made by `python benchmarks/estimators.py`, which says who is who, from `rows.json`, whose rows hold the recipe that a
+Made by `python benchmarks/estimators.py`, which says who is who, from `rows.json.gz`, whose rows hold the recipe that a
 fit used or the panel that it chose. Means over test folds, 5 × 5; RMSE and NLL of densities per output, in units of its
 deviation on the training fold; log-loss in nats per row. The GP, constant · ARD-RBF + white, reads at most 2000 rows. A
 difference is ours less that of the rival with the better mean, ± its paired standard error over folds; “level” is no

@@ -11,6 +11,7 @@ Single functions get 5 + 25 evaluations, functions of a family 5 + 10; all metho
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import time
 import warnings
@@ -30,9 +31,11 @@ from benchmarks.bayesian_optimisation.panel import Panel
 from benchmarks.bayesian_optimisation.problems import FAMILIES, SINGLE, first_points, problem
 from benchmarks.bayesian_optimisation.summary import summarise
 from dsvnp.botorch.panel import SHARES
+from dsvnp.files import gzipped, write_atomically
 from dsvnp.pretrained.loading import SHIPPED
 
 FOLDER = Path(__file__).parents[2] / "results" / "bayesian-optimisation"
+ROWS = "rows.jsonl.gz"
 FIRST, SINGLE_TOTAL, FAMILY_TOTAL = 5, 30, 15
 NETWORKS = {"tables": 32, "curves": 3, "landscapes": 10}  # most inputs of each pretrained network
 # On single functions: BoTorch searches a Gaussian process about as its tutorials do; a panel takes as many points, and
@@ -161,15 +164,14 @@ def _asked(row: dict[str, Any], args: argparse.Namespace) -> bool:
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "rows.jsonl"
-    return (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
-    )
+    path = folder / ROWS
+    lines = gzip.decompress(path.read_bytes()).splitlines() if path.is_file() else []
+    return [json.loads(line) for line in lines]
 
 
 def save(rows: list[dict[str, Any]], folder: Path) -> None:
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "rows.jsonl").write_text(text, encoding="utf-8")
+    write_atomically(folder / ROWS, gzipped(text))
 
 
 if __name__ == "__main__":

@@ -121,7 +121,8 @@ def draw(rows: Rows, path: Path) -> None:
 def _about(rows: Rows) -> list[str]:
     minutes = sum(row["cpu_seconds"] for row in rows) / 60
     return [
-        "`python -m benchmarks.bayesian_optimisation` writes this page; `settings.json` has its settings, `rows.jsonl`",
-        f"each run. All runs together took {minutes:.0f} CPU minutes. Regret is the maximum less the best value found.",
-        "Table entries are medians over seeds; mean rank and mean normalised regret are over functions and seeds.",
+        "`python -m benchmarks.bayesian_optimisation` writes this page; `settings.json` has its settings,",
+        f"`rows.jsonl.gz` each run. All runs together took {minutes:.0f} CPU minutes.",
+        "Regret is the maximum less the best value found. Table entries are medians over seeds; mean rank and mean",
+        "normalised regret are over functions and seeds.",
     ]

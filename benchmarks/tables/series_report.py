@@ -140,7 +140,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     lines = read_lines(folder / "rows.jsonl")
     (folder / "settings.json").write_text(json.dumps(settings(), indent=1) + "\n", encoding="utf-8")
-    draw(folder / "series.png")
+    draw(folder / "series.webp")
     text = [
         "# Real series with points held out",
         "",
@@ -154,7 +154,7 @@ def main() -> None:
         "",
         verdict(lines),
         "",
-        "![Predictions with whole blocks held out](series.png)",
+        "![Predictions with whole blocks held out](series.webp)",
         "",
         "## What was chosen on other series",
         "",

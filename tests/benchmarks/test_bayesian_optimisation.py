@@ -1,6 +1,5 @@
 """The benchmark of Bayesian optimisation: its functions, its methods, and runs that resume."""
 
-import json
 import sys
 import warnings
 
@@ -10,7 +9,7 @@ import torch
 with warnings.catch_warnings():  # linear_operator compiles with what torch calls deprecated
     warnings.simplefilter("ignore")
     pytest.importorskip("botorch", reason="needs the extra botorch: pip install 'dsvnp[botorch]'")
-    from benchmarks.bayesian_optimisation.__main__ import main, make
+    from benchmarks.bayesian_optimisation.__main__ import load, main, make
     from benchmarks.bayesian_optimisation.family import FamilySettings, SeenFunctions, known_values
     from benchmarks.bayesian_optimisation.methods import Search
     from benchmarks.bayesian_optimisation.panel import Panel
@@ -87,7 +86,7 @@ def test_a_run_is_written_once_and_resumes(tmp_path, monkeypatch):
     for seeds in ("1", "2", "2"):
         monkeypatch.setattr(sys, "argv", [*command, seeds])
         main()
-    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    rows = load(tmp_path)
     assert [row["seed"] for row in rows] == [0, 1]
     assert len(rows[0]["regret"]) == 30
     assert rows[0]["regret"] == sorted(rows[0]["regret"], reverse=True)

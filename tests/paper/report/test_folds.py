@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from dsvnp.files import gzipped
 from dsvnp.paper.report.contents import Report, facts_of
 from dsvnp.paper.report.markdown import markdown_page
 from dsvnp.paper.report.page import html_page
@@ -31,7 +32,7 @@ FOLDS = [
 @pytest.fixture
 def report(tmp_path):
     (tmp_path / "estimators").mkdir()
-    (tmp_path / "estimators" / "rows.json").write_text(json.dumps(FOLDS), encoding="utf-8")
+    (tmp_path / "estimators" / "rows.json.gz").write_bytes(gzipped(json.dumps(FOLDS)))
     return Report.find(tmp_path)
 
 

@@ -50,7 +50,7 @@ def _draw_rows(rows: Sequence[Row], path: Path, title: tuple[str, str] | None = 
         grid = figure.subplots(len(rows), len(COLUMNS), squeeze=False)
         for axes, (name, colour, pictures) in zip(grid, rows, strict=True):
             for place, image in zip(axes, pictures, strict=True):
-                place.imshow(image.permute(1, 2, 0).numpy(), interpolation="nearest")
+                place.imshow(image.permute(1, 2, 0).numpy(), interpolation="none")
                 place.set(xticks=[], yticks=[])
                 place.spines[:].set_visible(False)
             axes[0].set_ylabel(name, fontsize=7, color=colour)

@@ -56,7 +56,7 @@ def find_runs(folder: Path) -> list[Run]:
 
 
 def read_folds(path: Path) -> Run:
-    """Read a `rows.json` with one row for each data set, estimator and fold."""
+    """Read a `rows.json.gz` with one row for each data set, estimator and fold."""
     folds = read_record(path, FOLDS)
     for number, fold in enumerate(folds):
         if reason := wrong(
@@ -75,7 +75,7 @@ def read_folds(path: Path) -> Run:
 
 def find_folds(folder: Path) -> list[Run]:
     """The benchmark's results at or below a folder."""
-    return [read_folds(path) for path in found_below(folder, "estimators/rows.json")]
+    return [read_folds(path) for path in found_below(folder, "estimators/rows.json.gz")]
 
 
 def _unit(metric: str, fold: dict[str, Any]) -> str:
