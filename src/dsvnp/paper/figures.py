@@ -1,7 +1,9 @@
 """Figures that several experiments share: lines with all seeds of a model, and the course of training."""
 
 import math
+import tomllib
 from collections.abc import Callable, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,13 @@ def lines_of(
             before = lines.get(unit.label.look, Line(x(unit.extras), []))
             lines[unit.label.look] = Line(before.x, [*before.y, *rows])
     return lines
+
+
+def names_of(experiment: str) -> dict[str, str]:
+    """Data sets and splits of an experiment in words, as its report has them."""
+    words = files("dsvnp.paper").joinpath(experiment, "words.toml").read_text(encoding="utf-8")
+    names: dict[str, str] = tomllib.loads(words)["names"]
+    return names
 
 
 def filled(rows: Values) -> list[list[float]]:

@@ -16,18 +16,12 @@ from dsvnp.paper.ambiguity.arms import direction
 from dsvnp.paper.ambiguity.recipes import NO_CONTEXT, REFERENCES
 from dsvnp.paper.ambiguity.shown import PLANE
 from dsvnp.paper.experiment import UnitResult
-from dsvnp.paper.figures import lines_of
+from dsvnp.paper.figures import lines_of, names_of
 from dsvnp.paper.rows import grouped
 from dsvnp.plotting.figures import Plot, lines_figure
 from dsvnp.plotting.style import INK, Look, house_style, save
 
-TITLES = {
-    "branches": "branches",
-    "shared-noise-2": "shared noise, 2 outputs",
-    "shared-noise-8": "shared noise, 8 outputs",
-    "inverse-kinematics": "inverse kinematics",
-    "hidden-pose": "hidden pose",
-}
+TITLES = names_of("ambiguity")
 OUTPUTS = {"inverse-kinematics": ("shoulder (rad)", "elbow (rad)")}  # names of the two outputs of a plane
 STYLES = {"truth": "-", "diagonal": ":", "full": "--"}
 COLUMNS = 6  # panels in a row
@@ -50,7 +44,7 @@ def nll_figure(units: Sequence[UnitResult], out: Path) -> Path | None:
             axes.remove()
         for axes, (problem, found) in zip(grid, by_problem.items(), strict=False):
             _draw_dots(axes, found)
-            axes.set_title(TITLES.get(problem, problem.replace("-", " ")))
+            axes.set_title(TITLES[problem])
             axes.set_xlabel("NLL (nats/point)")
         return save(figure, out / "nll.svg")
 
@@ -151,7 +145,7 @@ def by_context_figure(units: Sequence[UnitResult], out: Path) -> Path | None:
         read = [unit for unit in found if "by_context" in unit.extras and unit.label.variant != NO_CONTEXT]
         lines = lines_of(read, lambda e: e["by_context"]["context"], lambda e: e["by_context"]["nll"])
         if lines:
-            title = TITLES.get(problem, problem.replace("-", " "))
+            title = TITLES[problem]
             plots.append(Plot(title, "context points", "NLL (nats/point)", lines))
     return lines_figure(plots, out / "by-context.svg") if plots else None
 
@@ -201,7 +195,7 @@ def _panels(units: Sequence[UnitResult], draw: Draw, path: Path, name: str | Non
                 look = unit.label.look
                 draw(axes, truth, unit.extras["shown"], look.colour)
                 axes.set_title(look.text, color=look.colour, fontsize=8)
-            row[0].set_ylabel(name or TITLES.get(problem, problem))
+            row[0].set_ylabel(name or TITLES[problem])
             for axes in row[len(part) :]:
                 axes.remove()
         return save(figure, path)

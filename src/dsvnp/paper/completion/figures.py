@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dsvnp.paper.completion.measures import COLUMNS
 from dsvnp.paper.experiment import UnitResult
+from dsvnp.paper.figures import names_of
 from dsvnp.paper.images.measures import unpack
 from dsvnp.plotting.figures import Line, Plot, lines_figure
 from dsvnp.plotting.style import INK, Look, house_style, save
@@ -67,9 +68,10 @@ def context_figure(units: Sequence[UnitResult], path: Path) -> Path:
             if m.metric == "log-likelihood":
                 lines = sets.setdefault(m.dataset, {}).setdefault(unit.label.look, {})
                 lines.setdefault(int(m.split.removeprefix("context-")), []).extend(m.values)
+    titles = names_of("completion")
     plots = [
         Plot(
-            name,
+            titles[name],
             "context pixels",
             "log-likelihood (nats/pixel)",
             {look: Line(list(by), list(zip(*by.values(), strict=True))) for look, by in models.items()},
