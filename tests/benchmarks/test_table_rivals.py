@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from pathlib import Path
 
 import baselines
 import classifiers
 import gaussian_process
+import goals
 import numpy as np
 import predictives
 import pytest
@@ -166,3 +168,90 @@ def test_summary_ranks_models_on_tables_that_all_have(tmp_path):
     assert (tmp_path / "plot.svg").stat().st_size > 1000
     with pytest.raises(ValueError, match="no regression table"):
         summary.summary(lines[:3], "regression")
+
+
+def made_lines(kind, values, **more):
+    """Lines of five folds: values are [models][tables], the same for all measures that `more` does not set."""
+    names = ["nll", "crps", "rmse", "accuracy", "log_loss", "ece", "coverage", "cpu_seconds"]
+    return [
+        {"kind": kind, "table": f"t{place}", "model": model, "fold": fold, "rows": 80}
+        | {"bins": [[10.0], [5.0], [5.0 - value]]}
+        | dict.fromkeys(names, value)
+        | {name: of_model[model] for name, of_model in more.items() if model in of_model}
+        for model, row in values.items()
+        for place, value in enumerate(row)
+        for fold in range(5)
+    ]
+
+
+def reached(found):
+    return [is_reached for *_, is_reached in found]
+
+
+def test_goals_for_numbers_compare_with_the_best_rival_of_each_table():
+    rivals = {"gp": [1.0, 2.0, 3.0], "hgb": [2.0, 1.0, 3.0]}
+    near = made_lines("regression", {"np": [0.9, 0.9, 3.2], **rivals}, coverage={"np": 0.88})
+    found = goals.number_goals(goals.Scores(near, "regression"))
+    assert reached(found) == [True, True, True, True]
+    assert "2 of 3" in found[2][2]
+    assert "not on t2" in found[2][2]
+    far = made_lines("regression", {"np": [1.06, 1.06, 2.9], **rivals}, coverage={"np": 0.86})
+    found = goals.number_goals(goals.Scores(far, "regression"))
+    assert reached(found) == [True, True, False, False]
+    last = made_lines("regression", {"np": [4.0], "gp": [3.0]})
+    assert not any(reached(goals.number_goals(goals.Scores(last, "regression"))))
+
+
+def test_goals_for_classes_count_ties_and_ask_for_the_lowest_calibration_error():
+    values = {"np": [0.5, 0.8, 0.2], "hgb": [0.5, 0.6, 0.3], "gp": [0.9, 0.9, 0.9]}
+    found = goals.class_goals(goals.Scores(made_lines("classification", values), "classification"))
+    assert reached(found) == [True, False]  # the calibration error of boosted trees is lower
+    assert "2 of 3" in found[0][2]
+    values["np"] = [0.4, 0.7, 0.2]
+    found = goals.class_goals(goals.Scores(made_lines("classification", values), "classification"))
+    assert reached(found) == [False, True]
+
+
+def test_goals_against_a_trained_model_are_judged_on_its_folds():
+    ours, trained = (
+        made_lines("regression", {model: values})
+        for model, values in (("np", [1.0, 1.0, 1.0, 5.0]), ("np-trained", [2.0, 2.0, 2.0, 4.0]))
+    )
+    ours[0] |= {"fold": 5, "nll": 9.0}  # a fold of the first table that the trained model has not
+    for seconds, is_fast in (1.0, False), (0.9, True):
+        times = [{**line, "cpu_seconds": seconds} for line in ours]
+        times += [{**line, "cpu_seconds": 19.0} for line in trained]
+        found = goals.trained_goals(ours, trained, times)
+        assert reached(found) == [True, is_fast]
+        assert "3 of 4" in found[0][2]
+        assert "not on t3" in found[0][2]
+    assert reached(goals.trained_goals([{**line, "nll": 3.0} for line in ours], trained, times)) == [
+        False,
+        True,
+    ]
+
+
+def test_losses_begin_with_the_worst():
+    values = {"np": [1.0, 5.0], "gp": [2.0, 4.0]}
+    found = goals.Scores(made_lines("regression", values), "regression")
+    assert goals.losses(found, "rmse", "nll", 1)[2] == "| t1 | 80 | 1.250 | gp 4.000 | +1.000 |"
+    values = {"np": [0.8, 0.5], "hgb": [0.7, 0.9], "gp": [0.6, 0.8]}
+    found = goals.Scores(made_lines("classification", values), "classification")
+    assert goals.losses(found, "accuracy", "log_loss", 1)[2] == "| t1 | 80 | 0.400 | hgb 0.900 | -0.300 |"
+    with pytest.raises(ValueError, match="no regression table"):
+        goals.Scores([], "regression")
+
+
+def test_the_committed_report_on_goals_is_that_of_the_committed_lines():
+    folder = Path(__file__).parents[2] / "results" / "tables"
+    expected = ["# Goals, test part", "", *goals.report(folder, "test", 100)]
+    assert (folder / "test-goals.md").read_text(encoding="utf-8").splitlines() == expected
+
+
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_the_committed_summaries_are_those_of_the_committed_lines(part, kind):
+    folder = Path(__file__).parents[2] / "results" / "tables"
+    files = [folder / f"{part}-ours.jsonl", folder / f"{part}-baselines.jsonl.gz"]
+    text, _ = summary.summary([line for path in files for line in running.read_lines(path)], kind)
+    assert (folder / f"{part}-{kind}.md").read_text(encoding="utf-8").splitlines() == text
