@@ -5,8 +5,8 @@
 Goals, as set before the test part was looked at: the lowest mean rank in NLL and CRPS; RMSE at most 5 % above that of
 the best rival of each table on two thirds of the tables; accuracy not below that of boosted trees on two thirds, and
 the lowest mean calibration error; against a model trained on each fold a lower NLL on three quarters of the tables at
-1/20 of the CPU seconds (`PART-times.jsonl`, of one machine); 90 % intervals that hold 87 to 93 % of the rows, the mean
-over tables.
+1/20 of the CPU seconds (`PART-times.jsonl.gz`, of one machine); 90 % intervals that hold 87 to 93 % of the rows, the
+mean over tables.
 """
 
 from __future__ import annotations
@@ -142,14 +142,14 @@ def losses(found: Scores, measure: str, other: str, most: int) -> list[str]:
 def report(folder: Path, part: str, most: int) -> list[str]:
     """Lines of Markdown: the goals, and for each measure the tables on which we are furthest behind."""
     ours, rivals = (
-        read_lines(folder / f"{part}-ours.jsonl"),
+        read_lines(folder / f"{part}-ours.jsonl.gz"),
         read_lines(folder / f"{part}-baselines.jsonl.gz"),
     )
     numbers, classes = Scores(ours + rivals, "regression"), Scores(ours + rivals, "classification")
     goals = number_goals(numbers) + class_goals(classes)
-    times = read_lines(folder / f"{part}-times.jsonl")
+    times = read_lines(folder / f"{part}-times.jsonl.gz")
     for name in ("version-0.1", "trained"):
-        if trained := read_lines(folder / f"{part}-{name}.jsonl"):
+        if trained := read_lines(folder / f"{part}-{name}.jsonl.gz"):
             goals += trained_goals(ours, trained, times)
     text = ["| goal | limit | found | reached |", "| --- | --- | --- | --- |"]
     for name, limit, what, is_reached in goals:
@@ -169,7 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="with PART-ours.jsonl, PART-baselines.jsonl.gz and more")
+    parser.add_argument("folder", type=Path, help="with PART-ours.jsonl.gz, PART-baselines.jsonl.gz and more")
     parser.add_argument("--part", choices=["validation", "test"], default="test")
     parser.add_argument("--most", type=int, default=100, help="tables in each list of losses")
     args = parser.parse_args()

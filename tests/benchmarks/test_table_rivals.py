@@ -252,6 +252,6 @@ def test_the_committed_report_on_goals_is_that_of_the_committed_lines():
 @pytest.mark.parametrize("part", ["validation", "test"])
 def test_the_committed_summaries_are_those_of_the_committed_lines(part, kind):
     folder = Path(__file__).parents[2] / "results" / "tables"
-    files = [folder / f"{part}-ours.jsonl", folder / f"{part}-baselines.jsonl.gz"]
+    files = [folder / f"{part}-ours.jsonl.gz", folder / f"{part}-baselines.jsonl.gz"]
     text, _ = summary.summary([line for path in files for line in running.read_lines(path)], kind)
     assert (folder / f"{part}-{kind}.md").read_text(encoding="utf-8").splitlines() == text
