@@ -272,6 +272,8 @@ def test_tensors_that_are_not_the_fleets_are_refused_by_name(tmp_path, name):
         (None, "is not there"),
         (good[:, None], "has the shape"),
         (good.flatten()[0], r"has the shape \(\), not"),
+        (good.to(torch.complex64), f"is of torch.complex64, not of {good.dtype}"),
+        (good.to(torch.int8), f"is of torch.int8, not of {good.dtype}"),
     ):
         tensors = {key: value for key, value in found.tensors.items() if key != name}
         tensors |= {} if bad is None else {name: bad}
