@@ -78,17 +78,35 @@ def test_weights_that_are_not_the_networks_are_refused_by_name(tmp_path, change,
     save_file(tensors, path, metadata)
     with pytest.raises(ValueError, match=rf"net\.safetensors.*{reason}"):
         load(path)
-    for entry in ({"architecture": "{"}, {"architecture": '{"dim_x": []}'}, {"model": "oracle"}):
-        export(make_model("cnp", ARCH), path)
-        save_file(load_file(path), path, metadata | entry)
-        with pytest.raises(ValueError, match=r"net\.safetensors: its network cannot be made"):
-            load(path)
     save_file(tensors, path)
     with pytest.raises(ValueError, match=r"net\.safetensors.*(does not say the model|is of torch)"):
         load(path)
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match=r"net\.safetensors cannot be read as weights"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"architecture": "{"}, "its architecture is not JSON"),
+        ({"architecture": "[" * 100_000}, "its architecture is not JSON"),
+        ({"architecture": "[]"}, "its network cannot be made"),
+        ({"architecture": '{"dim_x": []}'}, "its network cannot be made"),
+        ({"architecture": '{"dim_x": 1, "dim_y": 1, "decoder": [1000000, 1000000]}'}, "is not as its"),
+        ({"architecture": '{"dim_x": 1, "dim_y": 1, "decoder": [9999999999]}'}, "more than 1048576"),
+        ({"model": "oracle"}, "its network cannot be made .*oracle"),
+    ],
+)
+def test_a_hostile_description_is_one_line_and_takes_no_memory(tmp_path, entry, reason):
+    path = tmp_path / "net.safetensors"
+    export(make_model("cnp", ARCH), path)
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    save_file(load_file(path), path, metadata | entry)
+    with pytest.raises(ValueError, match=rf"net\.safetensors.*{reason}") as refusal:
+        load(path)
+    assert "\n" not in str(refusal.value)
 
 
 def test_the_manifest_lists_the_networks_of_a_folder(tmp_path):

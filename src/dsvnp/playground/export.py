@@ -19,6 +19,7 @@ from torch import Tensor
 from dsvnp.files import write_atomically
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.naming import lookup
+from dsvnp.pretrained.loading import empty_network
 
 MODELS = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")  # what `js/models.js` can compute
 CHOICES = {"likelihood": ("gaussian",), "aggregator": ("mean",), "embed_x": ("none", "mlp", "fourier")}
@@ -53,11 +54,11 @@ def load(path: Path) -> NeuralProcess:
     if absent := [name for name in ("model", "architecture") if name not in metadata]:
         raise ValueError(f"{path} does not say the {absent[0]} of its network; export it again")
     try:
-        model = make_model(metadata["model"], Architecture.from_dict(json.loads(metadata["architecture"])))
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{path}: its network cannot be made ({reason:.200}); export it again") from None
-    state = model.state_dict()
+        architecture = json.loads(metadata["architecture"])
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{path}: its architecture is not JSON ({error}); export it again") from None
+    # Without memory first: an architecture may claim any size.
+    state = empty_network(metadata["model"], architecture, path).state_dict()
     for name in sorted(state.keys() | tensors.keys()):
         if name.startswith(UNUSED) and name not in tensors:
             continue
@@ -66,6 +67,7 @@ def load(path: Path) -> NeuralProcess:
                 f"{path} does not hold the weights of a {metadata['model']}: {name} is not as its architecture needs "
                 "it; export it again"
             )
+    model = make_model(metadata["model"], Architecture.from_dict(architecture))
     model.load_state_dict({name: value.float() for name, value in tensors.items()}, strict=False)
     return model
 

@@ -101,26 +101,26 @@ def load_pretrained(name: str, folder: Path | str | None = None) -> NeuralProces
         tensors = load(content)
     except (SafetensorError, *REFUSALS) as error:
         raise WeightsError(f"{path}: no tensors can be read ({error}); get both files again") from None
-    model = _empty(card, place / f"{name}.json")
+    # One that did not ship with the package takes no memory until its tensors are known to fit. The others need not
+    # wait for what torch imports to do so.
+    model = empty_network(card.model, card.architecture, place / f"{name}.json", on_meta=place != SHIPPED)
     _check(tensors, model.state_dict(), path)
     model.load_state_dict({key: value.float() for key, value in tensors.items()}, assign=True)
     return model.eval()
 
 
-def _empty(card: Card, path: Path) -> NeuralProcess:
-    """Make the network of a card, without torch's random numbers.
-
-    One that did not ship with the package takes no memory until its tensors are known to fit. The others need not wait
-    for what torch imports to do so.
-    """
+def empty_network(
+    name: str, architecture: Mapping[str, Any], path: Path, on_meta: bool = True
+) -> NeuralProcess:
+    """Make the network that a file describes, without torch's random numbers; on torch's meta device without memory."""
     try:
-        _check_sizes(card.architecture)
-        make = partial(make_model, card.model, Architecture.from_dict(card.architecture))
-        with WithoutDraws(), nullcontext() if path.parent == SHIPPED else torch.device("meta"):
+        _check_sizes(architecture)
+        make = partial(make_model, name, Architecture.from_dict(dict(architecture)))
+        with WithoutDraws(), torch.device("meta") if on_meta else nullcontext():
             return make()
     except REFUSALS as error:
         reason = str(error).partition("\n")[0]
-        raise WeightsError(f"{path}: its network cannot be made ({reason}); get both files again") from None
+        raise WeightsError(f"{path}: its network cannot be made ({reason:.200}); get it again") from None
 
 
 def _check_sizes(settings: Mapping[str, Any]) -> None:
