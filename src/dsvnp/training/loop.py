@@ -152,13 +152,22 @@ def save(fleet: Fleet, folder: Path) -> Path | None:
 def restore(fleet: Fleet, checkpoint: Checkpoint) -> None:
     """Put a checkpoint's state into a fleet, in place, where a captured graph reads it."""
     rows = slice(fleet.share.start, fleet.share.stop)
+    if len(checkpoint.generators) < fleet.share.stop:
+        raise checkpoints.CheckpointError(
+            f"damaged: the checkpoint of step {checkpoint.step}: it has {len(checkpoint.generators)} random generators"
+        )
     for generator, text in zip(fleet.generators, checkpoint.generators[rows], strict=True):
         if len(text) != 2 * len(generator.get_state()):
             raise checkpoints.CheckpointError(
                 f"written on {checkpoint.environment.get('device')}, whose random generators differ from those of "
                 f"{fleet.device.type}; continue there, or start again in another folder"
             )
-        generator.set_state(torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8))
+        try:
+            generator.set_state(torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8))
+        except (RuntimeError, ValueError) as error:
+            raise checkpoints.CheckpointError(
+                f"damaged: the checkpoint of step {checkpoint.step}: a random generator has no such state ({error})"
+            ) from None
     for name, target in fleet.state.items():
         if name.removeprefix("best.") in FLAT:
             shapes = {key: (target.shape[0], *shape) for key, shape in fleet.plan.layout.shapes.items()}
