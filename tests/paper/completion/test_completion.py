@@ -212,7 +212,7 @@ def test_cifar10_is_completed_in_colour(tmp_path):
 
 
 def refuse_damaged_pictures(folder):
-    """Pictures of a finished run that someone has damaged are one line, drawn again or in a run that goes on."""
+    """Pictures of a finished run that someone has damaged are one line, in `gather` and in a resumed run."""
     record = read_units(folder / "out")
     shown = record["units"][0]["extras"]["pictures"]
     size = math.prod(shown["shape"])
