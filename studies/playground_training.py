@@ -7,7 +7,6 @@ Networks are trained one after the other; a file is written as soon as its netwo
 """
 
 import argparse
-import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,8 +16,10 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from dsvnp.files import gunzipped
 from dsvnp.models import Architecture, NeuralProcess, Transformer, make_model
 from dsvnp.objectives import Objective
+from dsvnp.paper.datasets.locate import LARGEST
 from dsvnp.paper.datasets.readers import read_idx
 from dsvnp.playground.export import export, write_manifest
 from dsvnp.training import Adam, Fleet, Reporter, Schedule, Settings, train
@@ -170,7 +171,8 @@ def train_one(
 
 def read_images(folder: Path) -> torch.Tensor:
     """The training images of MNIST from its published file, [60000, 28, 28]."""
-    return torch.from_numpy(read_idx(gzip.decompress((folder / "train-images-idx3-ubyte.gz").read_bytes())))
+    packed = (folder / "train-images-idx3-ubyte.gz").read_bytes()
+    return torch.from_numpy(read_idx(gunzipped(packed, LARGEST)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

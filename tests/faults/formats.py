@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,15 +20,24 @@ import torch
 from dsvnp import NPRegressor, files
 from dsvnp.models import Architecture, make_model
 from dsvnp.paper.datasets import readers as published
+from dsvnp.paper.datasets.matlab import read_mat
+from dsvnp.paper.images.measures import pack, unpack
 from dsvnp.paper.records import RESULTS, UNITS, UNITS_FILE, read_record, read_units
-from dsvnp.paper.runner import run
+from dsvnp.paper.runner import draw_figures, run
+from dsvnp.paper.weights import load_weights, save_weights
+from dsvnp.playground.export import export
+from dsvnp.playground.export import load as load_exported
 from dsvnp.pretrained.loading import Card, load_pretrained, save_pretrained
+from dsvnp.pretrained.validation import read_tables
 from dsvnp.schema import LARGEST
 from dsvnp.tabular.base import BaseNP
 from dsvnp.tabular.files.table_files import check_texts, read_table
 from dsvnp.tabular.saved import saving
+from dsvnp.training import Fleet, Settings, train
 from dsvnp.training import checkpoint as checkpoints
+from dsvnp.training.loop import restore
 from tests.faults.counting import Counting, place
+from tests.faults.works import ARCH, curves
 
 Reader = Callable[[Path], Any]
 
@@ -49,6 +59,8 @@ def formats(folder: Path) -> list[Format]:
         *_model_files(folder),
         *_network_files(folder),
         *_checkpoint_files(folder),
+        *_fleet_files(folder),
+        *_kept_files(folder),
     ]
 
 
@@ -85,8 +97,8 @@ def _published() -> list[Format]:
     """Files of published data sets."""
     arff = b"@relation r\n@attribute 'a b' numeric\n@attribute c {0,1}\n@data\n1.5,0\n?,1\n% x\n2,1\n"
     images = np.arange(2 * 32 * 32 * 3, dtype=np.uint8).reshape(32, 32, 3, 2)
-    mat, *npy = io.BytesIO(), io.BytesIO(), io.BytesIO()
-    scipy.io.savemat(mat, {"X": images, "y": np.array([[1], [10]], dtype=np.uint8)}, do_compression=True)
+    variables = {"X": images, "y": np.array([[1], [10]], dtype=np.uint8)}
+    npy = io.BytesIO(), io.BytesIO()
     for file, array in zip(npy, (images.transpose(3, 0, 1, 2), np.array([1, 2])), strict=True):
         np.save(file, array)
     pictures, labels = (file.getvalue() for file in npy)
@@ -94,11 +106,25 @@ def _published() -> list[Format]:
     return [
         Format("t.arff", arff, _of_text(published.read_arff)),
         Format("matrix.csv", b"a,b\n1,2\n3,4.5\n", _of_text(published.read_csv_matrix)),
-        Format("t.mat", mat.getvalue(), _of_bytes(published.read_svhn_mat)),
+        Format("t.mat", _mat(variables, do_compression=True), _of_bytes(published.read_svhn_mat)),
+        Format("plain.mat", _mat(variables), _of_bytes(published.read_svhn_mat)),
+        Format(
+            "4.mat",
+            _mat({"a": "x", "b": np.arange(6.0)}, format="4"),
+            _of_bytes(partial(read_mat, variable="b")),
+        ),
         Format("t.npy", pictures, _of_bytes(lambda data: published.read_svhn_npy(data, labels))),
         Format("t.idx", idx, _of_bytes(published.read_idx)),
         Format("t.bin", (b"\x03" + bytes(3072)) * 2, _of_bytes(published.read_cifar10_batch)),
     ]
+
+
+def _mat(variables: dict[str, Any], **how: Any) -> bytes:
+    """A MATLAB file; the text at its head has no date: inputs follow from the seed."""
+    file = io.BytesIO()
+    scipy.io.savemat(file, variables, **how)
+    data = file.getvalue()
+    return data if how.get("format") == "4" else b"MATLAB 5.0".ljust(116) + data[116:]
 
 
 def _records(folder: Path) -> list[Format]:
@@ -114,7 +140,21 @@ def _records(folder: Path) -> list[Format]:
         Format("results.json", results, partial(read_record, form=RESULTS)),
         Format(UNITS_FILE, units, partial(read_record, form=UNITS)),
         Format(f"{UNITS_FILE}.inside", files.gunzipped(units, LARGEST), read_inside),
+        Format("pictures.json", _pictures(), _draw_pictures),
     ]
+
+
+def _pictures() -> bytes:
+    """Pictures as units hold them."""
+    images = torch.arange(120, dtype=torch.uint8).reshape(2, 3, 4, 5)
+    return json.dumps({"images": pack(images), "shape": list(images.shape)}).encode()
+
+
+def _draw_pictures(path: Path) -> None:
+    """Unpack pictures as figures of units that were read do."""
+    shown = read_record(path, {})
+    drawing: Any = SimpleNamespace(draw=lambda units, out: [unpack(shown["images"], shown["shape"])])
+    draw_figures(drawing, [], path.parent, [path.parent])
 
 
 def _model_files(folder: Path) -> list[Format]:
@@ -202,4 +242,44 @@ def _checkpoint_files(folder: Path) -> list[Format]:
     return [
         Format(f"{name}.step{'.signed' * sign}", good[name], partial(read, name, sign))
         for name, sign in named
+    ]
+
+
+def _fleet_files(folder: Path) -> list[Format]:
+    """The files of a checkpoint with checksums that fit, restored into a training: the checks behind it are reached."""
+    settings = Settings(1, checkpoint_every=1)
+    fleet = Fleet(partial(make_model, "np", ARCH), curves(), (1,), settings)
+    train(fleet, folder / "fleet")
+    (path,) = checkpoints.list_checkpoints(folder / "fleet")
+    good = {name: (path / name).read_bytes() for name in (checkpoints.RUN, checkpoints.STATE)}
+
+    def read(name: str, file: Path) -> None:
+        changed = good | {name: file.read_bytes()}
+        if isinstance(run := json.loads(changed[checkpoints.RUN]), dict):
+            run.pop("sha256", None)
+            sums = {checkpoints.STATE: files.digest(changed[checkpoints.STATE])}
+            sums[checkpoints.RUN] = files.digest_of_record(run)
+            changed[checkpoints.RUN] = json.dumps({**run, "sha256": sums}).encode()
+        for other, data in changed.items():
+            (path / other).write_bytes(data)
+        restore(fleet, checkpoints.load(path, fleet.describe()))
+
+    return [Format(f"fleet.{name}.signed", good[name], partial(read, name)) for name in good]
+
+
+def _kept_files(folder: Path) -> list[Format]:
+    """Weights that an experiment kept, those of the playground, and tables that a pretraining is scored on."""
+    net, path = make_model("np", ARCH), folder / "kept.safetensors"
+    save_weights(net, path)
+    kept = path.read_bytes()
+    export(net, path)
+    page = path.read_bytes()
+    tables = json.dumps([{"key": "a", "name": "a", "kind": "regression"}])
+    arrays = {"a.x": np.ones((6, 2)), "a.y": np.arange(6.0), "a.folds": np.arange(6) % 2}
+    npz = io.BytesIO()
+    np.savez_compressed(npz, tables=tables, **arrays)
+    return [
+        Format("kept.safetensors", kept, lambda path: load_weights(net, path)),
+        Format("page.safetensors", page, load_exported),
+        Format("tables.npz", npz.getvalue(), lambda path: read_tables(path, 32, 10)),
     ]

@@ -9,6 +9,8 @@ from operator import itemgetter
 import pytest
 import torch
 from rich.console import Console
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from dsvnp import Architecture, make_model
@@ -101,6 +103,20 @@ def test_weights_are_half_precision_and_of_one_architecture(tmp_path, monkeypatc
     for other in (make_model("cnp", Architecture(1, 1, dim_lat=8)), make_model("np", Architecture(1, 1))):
         with pytest.raises(ValueError, match="weights of another"):
             load_weights(other, path)
+    with safe_open(path, "pt") as file:
+        about = file.metadata()
+    good = load_file(path)
+    name, value = next(iter(good.items()))
+    for bad, reason in (
+        ({name: value.to(torch.complex64)}, f"{name} is of torch.complex64, not of torch.float16"),
+        ({name: value[:1].clone()}, "is damaged .*size mismatch"),
+    ):
+        save_file(good | bad, tmp_path / "bad.safetensors", about)
+        with pytest.raises(ValueError, match=rf"bad\.safetensors.*{reason}"):
+            load_weights(net, tmp_path / "bad.safetensors")
+    (tmp_path / "bad.safetensors").write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match=r"bad\.safetensors cannot be read as weights"):
+        load_weights(net, tmp_path / "bad.safetensors")
     monkeypatch.setattr(weights, "MOST_BYTES", path.stat().st_size + 10)
     assert save_weights(net, path)  # in place of itself
     assert not save_weights(net, weights_path(tmp_path, Label("np"), 4))

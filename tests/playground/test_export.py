@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from dsvnp.models import Architecture, Transformer, make_model
 from dsvnp.playground import PAGE
@@ -49,6 +51,62 @@ def test_weights_beyond_half_precision_are_refused(tmp_path):
     model.decoder.first.bias.data[0] = 1e6
     with pytest.raises(ValueError, match=r"decoder\.first\.bias leaves"):
         export(model, tmp_path / "net.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda t: t.update(x=torch.ones(1).half()), "x is not as its architecture needs it"),
+        (lambda t: t.pop("decoder.first.bias"), "decoder.first.bias is not as"),
+        (lambda t: t.update({"decoder.first.bias": torch.ones(7).half()}), "decoder.first.bias is not as"),
+        *(
+            (
+                lambda t, dtype=dtype: t.update({"decoder.first.bias": torch.ones(6, dtype=dtype)}),
+                f"decoder.first.bias is of {dtype}, not of torch.float16",
+            )
+            for dtype in (torch.complex64, torch.int64, torch.float32)
+        ),
+    ],
+)
+def test_weights_that_are_not_the_networks_are_refused_by_name(tmp_path, change, reason):
+    path = tmp_path / "net.safetensors"
+    export(make_model("cnp", ARCH), path)
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata)
+    with pytest.raises(ValueError, match=rf"net\.safetensors.*{reason}"):
+        load(path)
+    save_file(tensors, path)
+    with pytest.raises(ValueError, match=r"net\.safetensors.*(does not say the model|is of torch)"):
+        load(path)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match=r"net\.safetensors cannot be read as weights"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"architecture": "{"}, "its architecture is not JSON"),
+        ({"architecture": "[" * 100_000}, "its architecture is not JSON"),
+        ({"architecture": "[]"}, "its network cannot be made"),
+        ({"architecture": '{"dim_x": []}'}, "its network cannot be made"),
+        ({"architecture": '{"dim_x": 1, "dim_y": 1, "decoder": [1000000, 1000000]}'}, "is not as its"),
+        ({"architecture": '{"dim_x": 1, "dim_y": 1, "decoder": [9999999999]}'}, "more than 1048576"),
+        ({"model": "oracle"}, "its network cannot be made .*oracle"),
+    ],
+)
+def test_a_hostile_description_is_one_line_and_takes_no_memory(tmp_path, entry, reason):
+    path = tmp_path / "net.safetensors"
+    export(make_model("cnp", ARCH), path)
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    save_file(load_file(path), path, metadata | entry)
+    with pytest.raises(ValueError, match=rf"net\.safetensors.*{reason}") as refusal:
+        load(path)
+    assert "\n" not in str(refusal.value)
 
 
 def test_the_manifest_lists_the_networks_of_a_folder(tmp_path):

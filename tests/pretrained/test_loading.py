@@ -94,6 +94,13 @@ def rewrite(folder, change) -> None:
             lambda t: t.update({"decoder.first.bias": torch.ones(9)}),
             "has the shape (9,), the architecture needs (8,)",
         ),
+        *(
+            (
+                lambda t, dtype=dtype: t.update({"decoder.first.bias": torch.ones(8, dtype=dtype)}),
+                f"decoder.first.bias is of {dtype}, not float16, bfloat16 or float32",
+            )
+            for dtype in (torch.complex64, torch.int32, torch.float64)
+        ),
     ],
 )
 def test_weights_that_are_not_of_the_card_are_refused(model, tmp_path, change, message):

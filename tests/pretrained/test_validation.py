@@ -2,6 +2,7 @@
 
 import json
 import math
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from dsvnp import Architecture, Transformer, make_model
+from dsvnp.pretrained import validation
 from dsvnp.pretrained.validation import MAX_CONTEXT, make_task, read_tables, score
 
 
@@ -75,6 +77,44 @@ def test_a_context_has_no_more_rows_than_networks_are_trained_with():
 def test_no_table_that_fits_is_refused(file):
     with pytest.raises(ValueError, match="no table with at most 1 columns"):
         read_tables(file, max_columns=1, max_classes=10)
+
+
+def damaged(path: Path, how: str) -> None:
+    if how == "cut":
+        path.write_bytes(path.read_bytes()[:-30])
+    elif how == "flipped":
+        data = bytearray(path.read_bytes())
+        data[200] ^= 0xFF
+        path.write_bytes(data)
+    elif how == "packed":
+        with np.load(path) as file, zipfile.ZipFile(path.with_suffix(".new"), "w", zipfile.ZIP_LZMA) as new:
+            for name in file.files:
+                with new.open(f"{name}.npy", "w") as part:
+                    np.save(part, file[name])
+        path.with_suffix(".new").rename(path)
+    else:
+        with np.load(path) as file:
+            arrays = dict(file)
+        arrays |= {"numbers.x": np.ones(3)} if how == "shape" else {"tables": np.array('[{"key": 3}]')}
+        np.savez(path, **arrays)
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "packed", "shape", "list"])
+def test_a_damaged_file_is_refused_by_name(file, how):
+    damaged(file, how)
+    with pytest.raises(ValueError, match=r"tables\.npz cannot be read as tables \(") as refusal:
+        read_tables(file, max_columns=32, max_classes=10)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused_before_it_does(file, monkeypatch):
+    with zipfile.ZipFile(file) as archive:
+        size = sum(part.file_size for part in archive.infolist())
+    monkeypatch.setattr(validation, "LARGEST", size)
+    read_tables(file, max_columns=32, max_classes=10)
+    monkeypatch.setattr(validation, "LARGEST", size - 1)
+    with pytest.raises(ValueError, match=f"it unpacks to {size} bytes, more than any such file"):
+        read_tables(file, max_columns=32, max_classes=10)
 
 
 def test_the_score_is_a_mean_over_tables_of_what_the_heads_give(file):

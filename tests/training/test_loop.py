@@ -263,6 +263,17 @@ def test_generators_of_another_device_are_refused_before_anything_changes(tmp_pa
     assert same(fleet.state, before)
 
 
+def test_states_of_generators_that_are_none_are_refused(tmp_path):
+    train(make_fleet(num_steps=2), tmp_path)
+    found = checkpoints.load(checkpoints.list_checkpoints(tmp_path)[-1])
+    length = len(found.generators[0])
+    for text in ("00" * (length // 2), "x" * length, "f" * length):
+        with pytest.raises(CheckpointError, match=r"checkpoint of step 2: a random generator has no such"):
+            restore(make_fleet(num_steps=2), replace(found, generators=[text] * len(found.generators)))
+    with pytest.raises(CheckpointError, match="checkpoint of step 2: it has 0 random generators"):
+        restore(make_fleet(num_steps=2), replace(found, generators=[]))
+
+
 @pytest.mark.parametrize("name", ["params.decoder.first.bias", "active"])
 def test_tensors_that_are_not_the_fleets_are_refused_by_name(tmp_path, name):
     train(make_fleet(num_steps=2), tmp_path)
@@ -272,6 +283,8 @@ def test_tensors_that_are_not_the_fleets_are_refused_by_name(tmp_path, name):
         (None, "is not there"),
         (good[:, None], "has the shape"),
         (good.flatten()[0], r"has the shape \(\), not"),
+        (good.to(torch.complex64), f"is of torch.complex64, not of {good.dtype}"),
+        (good.to(torch.int8), f"is of torch.int8, not of {good.dtype}"),
     ):
         tensors = {key: value for key, value in found.tensors.items() if key != name}
         tensors |= {} if bad is None else {name: bad}

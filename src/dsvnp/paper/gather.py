@@ -19,7 +19,7 @@ from dsvnp.naming import lookup
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper.experiment import Experiment, Measurement, UnitResult
 from dsvnp.paper.records import UNITS_FILE, read_units
-from dsvnp.paper.runner import check_settings, load_units, write_results
+from dsvnp.paper.runner import check_settings, draw_figures, load_units, write_results
 from dsvnp.paper.settings import joined
 
 
@@ -41,13 +41,7 @@ def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]
     found.sort(key=lambda unit: (labels.index(str(unit.label)), unit.seeds))
     with folder_lock(out):
         write_results(experiment, found, out)
-        try:
-            return experiment.draw(found, out)
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"the figures cannot be drawn ({type(error).__name__}: {error}): the {UNITS_FILE} of a run lacks what "
-                "they are made of; run that experiment again"
-            ) from error
+        return draw_figures(experiment, found, out, runs)
 
 
 def _united(runs: Sequence[Path], loaded: Sequence[Sequence[UnitResult]]) -> list[UnitResult]:

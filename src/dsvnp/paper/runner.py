@@ -29,6 +29,7 @@ from dsvnp.schema import differences
 from dsvnp.training import Cluster
 
 DRAWING = threading.Lock()  # matplotlib draws for one thread at a time
+UNDRAWN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 SETTINGS = ("config", "recipe")  # what holds settings in a file of results
 
 
@@ -48,6 +49,7 @@ def _run(experiment: Experiment, place: Workplace, resume: bool, cluster: Cluste
     # A first unit that is half done can be resumed, too.
     begun = any((place.out / "checkpoints").glob("*/step-*"))
     units = load_units(experiment, place.out, resume and not begun)
+    read = [place.out] if units else []
     whole = _with_earlier(experiment, place.out)
     cluster.largest(0)  # all have read what is there before one adds to it
     # As in a single run: the order in which units end, or runs are made, does not show.
@@ -62,12 +64,29 @@ def _run(experiment: Experiment, place: Workplace, resume: bool, cluster: Cluste
         return place.out / "results.json"
     # A run that was killed just before it did so has no unit left to run.
     write_results(whole, units, place.out)
-    with DRAWING:
-        figures = whole.draw(units, place.out)
+    figures = draw_figures(whole, units, place.out, read)
     drawn = "a figure" if len(figures) == 1 else f"{len(figures)} figures"
     path = escape(str(place.out / "results.json"))
     place.console.print(f"Results are in [bold]{path}[/bold], with {drawn}.")
     return place.out / "results.json"
+
+
+def draw_figures(
+    experiment: Experiment, units: Sequence[UnitResult], out: Path, read: Sequence[Path]
+) -> list[Path]:
+    """Draw the figures; where they cannot be, units that were read from these folders lack what they are made of."""
+    try:
+        with DRAWING:
+            return experiment.draw(units, out)
+    except UNDRAWN as error:
+        if not read:
+            raise
+        reason = str(error).partition("\n")[0]
+        names = ", ".join(str(folder / UNITS_FILE) for folder in read)
+        raise ValueError(
+            f"the figures cannot be drawn ({type(error).__name__}: {reason:.200}): {names} lacks what they are made "
+            "of; run that experiment again"
+        ) from error
 
 
 def _missing(experiment: Experiment, units: Sequence[UnitResult], place: Workplace) -> list[Unit]:

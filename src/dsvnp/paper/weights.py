@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.experiment import Experiment, Workplace
 from dsvnp.paper.label import Label
+from dsvnp.playground.export import read_halves
 from dsvnp.sources.base import TaskSource
 from dsvnp.training import Settings
 from dsvnp.training.loop import Validation
@@ -87,15 +87,19 @@ def save_weights(net: NeuralProcess, path: Path) -> bool:
 
 def load_weights(net: NeuralProcess, path: Path) -> NeuralProcess:
     """Fill a network with kept weights; those of another architecture are refused."""
-    with safe_open(path, framework="pt") as file:
-        about = file.metadata()
-        mine = {"model": net.name, "architecture": json.dumps(net.arch.to_dict())}
-        for name, value in mine.items():
-            if about.get(name) != value:
-                raise ValueError(
-                    f"{path} has weights of another {name}, {about.get(name)}; choose the settings of their training"
-                )
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    with torch.no_grad():
-        net.load_state_dict({name: value.to(next(net.parameters()).dtype) for name, value in tensors.items()})
+    about, tensors = read_halves(path)
+    mine = {"model": net.name, "architecture": json.dumps(net.arch.to_dict())}
+    for name, value in mine.items():
+        if about.get(name) != value:
+            raise ValueError(
+                f"{path} has weights of another {name}, {about.get(name)}; choose the settings of their training"
+            )
+    try:
+        with torch.no_grad():
+            net.load_state_dict(
+                {name: value.to(next(net.parameters()).dtype) for name, value in tensors.items()}
+            )
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is damaged ({reason:.200}); run the experiment again") from None
     return net

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from dsvnp.files import write_atomically
 from dsvnp.models import Architecture, NeuralProcess, make_model
 from dsvnp.naming import lookup
+from dsvnp.pretrained.loading import empty_network
 
 MODELS = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")  # what `js/models.js` can compute
 CHOICES = {"likelihood": ("gaussian",), "aggregator": ("mean",), "embed_x": ("none", "mlp", "fourier")}
@@ -49,15 +50,40 @@ def export(model: NeuralProcess, path: Path, about: Mapping[str, Any] | None = N
 
 def load(path: Path) -> NeuralProcess:
     """Read a network that `export` wrote; it can predict, but not be trained any further."""
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-        tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-    arch = Architecture.from_dict(json.loads(metadata["architecture"]))
-    model = make_model(metadata["model"], arch)
-    missing, unexpected = model.load_state_dict(tensors, strict=False)
-    if unexpected or any(not name.startswith(UNUSED) for name in missing):
-        raise ValueError(f"{path} does not hold the weights of a {metadata['model']}; export it again")
+    metadata, tensors = read_halves(path)
+    if absent := [name for name in ("model", "architecture") if name not in metadata]:
+        raise ValueError(f"{path} does not say the {absent[0]} of its network; export it again")
+    try:
+        architecture = json.loads(metadata["architecture"])
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{path}: its architecture is not JSON ({error}); export it again") from None
+    # Without memory first: an architecture may claim any size.
+    state = empty_network(metadata["model"], architecture, path).state_dict()
+    for name in sorted(state.keys() | tensors.keys()):
+        if name.startswith(UNUSED) and name not in tensors:
+            continue
+        if name not in tensors or name not in state or tensors[name].shape != state[name].shape:
+            raise ValueError(
+                f"{path} does not hold the weights of a {metadata['model']}: {name} is not as its architecture needs "
+                "it; export it again"
+            )
+    model = make_model(metadata["model"], Architecture.from_dict(architecture))
+    model.load_state_dict({name: value.float() for name, value in tensors.items()}, strict=False)
     return model
+
+
+def read_halves(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Read the metadata and the tensors of weights in half precision; damage and other dtypes are refused."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except (SafetensorError, KeyError, RuntimeError) as error:
+        raise ValueError(f"{path} cannot be read as weights ({error}); write it again") from None
+    for name, value in tensors.items():
+        if value.dtype != torch.float16:
+            raise ValueError(f"{path}: {name} is of {value.dtype}, not of {torch.float16}; write it again")
+    return metadata, tensors
 
 
 def about(path: Path) -> dict[str, Any]:

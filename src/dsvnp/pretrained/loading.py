@@ -32,7 +32,7 @@ from dsvnp.networks import WithoutDraws
 from dsvnp.schema import NUMBER, read_json, wrong
 
 SHIPPED = Path(__file__).parent / "weights"
-HALVES = (torch.float16, torch.bfloat16)
+KEPT = (torch.float16, torch.bfloat16, torch.float32)  # dtypes of weights in a file
 FORM = {  # of a card, where others rely on it
     **dict.fromkeys(("name", "gpu", "validated_on", "limits", "licence", "model", "sha256"), str),
     **{"steps": int, "seed": int, "gpu_minutes": NUMBER, "prior": [dict], "architecture": dict},
@@ -98,29 +98,29 @@ def load_pretrained(name: str, folder: Path | str | None = None) -> NeuralProces
     if hashlib.sha256(content).hexdigest() != card.sha256:
         raise WeightsError(f"{path}: damaged, its checksum is not the card's; get both files again")
     try:
-        tensors = {key: value.float() for key, value in load(content).items()}
+        tensors = load(content)
     except (SafetensorError, *REFUSALS) as error:
         raise WeightsError(f"{path}: no tensors can be read ({error}); get both files again") from None
-    model = _empty(card, place / f"{name}.json")
+    # One that did not ship with the package takes no memory until its tensors are known to fit. The others need not
+    # wait for what torch imports to do so.
+    model = empty_network(card.model, card.architecture, place / f"{name}.json", on_meta=place != SHIPPED)
     _check(tensors, model.state_dict(), path)
-    model.load_state_dict(tensors, assign=True)
+    model.load_state_dict({key: value.float() for key, value in tensors.items()}, assign=True)
     return model.eval()
 
 
-def _empty(card: Card, path: Path) -> NeuralProcess:
-    """Make the network of a card, without torch's random numbers.
-
-    One that did not ship with the package takes no memory until its tensors are known to fit. The others need not wait
-    for what torch imports to do so.
-    """
+def empty_network(
+    name: str, architecture: Mapping[str, Any], path: Path, on_meta: bool = True
+) -> NeuralProcess:
+    """Make the network that a file describes, without torch's random numbers; on torch's meta device without memory."""
     try:
-        _check_sizes(card.architecture)
-        make = partial(make_model, card.model, Architecture.from_dict(card.architecture))
-        with WithoutDraws(), nullcontext() if path.parent == SHIPPED else torch.device("meta"):
+        _check_sizes(architecture)
+        make = partial(make_model, name, Architecture.from_dict(dict(architecture)))
+        with WithoutDraws(), torch.device("meta") if on_meta else nullcontext():
             return make()
     except REFUSALS as error:
         reason = str(error).partition("\n")[0]
-        raise WeightsError(f"{path}: its network cannot be made ({reason}); get both files again") from None
+        raise WeightsError(f"{path}: its network cannot be made ({reason:.200}); get it again") from None
 
 
 def _check_sizes(settings: Mapping[str, Any]) -> None:
@@ -160,7 +160,7 @@ def save_pretrained(
         folder: where; made if need be.
         dtype: of the parameters. Buffers keep single precision: a fixed frequency has no digit to lose.
     """
-    if dtype not in (*HALVES, torch.float32):
+    if dtype not in KEPT:
         raise ValueError(f"weights are kept as float16, bfloat16 or float32, got {dtype}")
     learned = {name for name, _ in model.named_parameters()}
     tensors = {
@@ -184,12 +184,16 @@ def save_pretrained(
 
 
 def _check(tensors: dict[str, Tensor], expected: dict[str, Tensor], path: Path) -> None:
-    """Refuse tensors that are not those of the architecture, or not finite."""
+    """Refuse tensors that are not those of the architecture, of no dtype that is written, or not finite."""
     if missing := sorted(expected.keys() ^ tensors.keys()):
         raise WeightsError(f"{path}: not of the card's architecture, {missing[0]} is in one of the two only")
     for name, value in tensors.items():
         if value.shape != expected[name].shape:
             shapes = f"{tuple(value.shape)}, the architecture needs {tuple(expected[name].shape)}"
             raise WeightsError(f"{path}: {name} has the shape {shapes}; the card is of another network")
+        if value.dtype not in KEPT:
+            raise WeightsError(
+                f"{path}: {name} is of {value.dtype}, not float16, bfloat16 or float32; get both files again"
+            )
         if not value.isfinite().all():
             raise WeightsError(f"{path}: {name} has values that are not finite; get the file again")

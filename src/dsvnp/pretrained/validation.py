@@ -5,7 +5,9 @@ kind of each, and `KEY.x` with NaN for a missing value, `KEY.y`, `KEY.folds`.
 """
 
 import json
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +16,22 @@ import torch
 from torch import Tensor
 
 from dsvnp.models.base import NeuralProcess
+from dsvnp.schema import LARGEST
 from dsvnp.sources.priors.scaling import output_scale, seen_classes, standardise
 from dsvnp.task import Task
 
+DAMAGED = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 MAX_CONTEXT = 1024  # rows, the largest that networks are trained with
 
 
@@ -30,19 +45,34 @@ class RealTable(NamedTuple):
 
 def read_tables(path: Path, max_columns: int, max_classes: int, fold: int = 0) -> list[RealTable]:
     """Read the tables of a file that have at most so many columns and classes."""
-    found = []
+    try:
+        found = list(_tables(path, max_columns, max_classes, fold))
+    except DAMAGED as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise ValueError(
+            f"{path} cannot be read as tables ({reason:.200}); pass a file that benchmarks/tables/export.py wrote"
+        ) from error
+    if not found:
+        raise ValueError(
+            f"{path} holds no table with at most {max_columns} columns and {max_classes} classes; pass another file"
+        )
+    return found
+
+
+def _tables(path: Path, max_columns: int, max_classes: int, fold: int) -> Iterator[RealTable]:
+    with zipfile.ZipFile(path) as archive:
+        parts = archive.infolist()
+    if (size := sum(part.file_size for part in parts)) > LARGEST:
+        raise ValueError(f"it unpacks to {size} bytes, more than any such file ({LARGEST})")
+    if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
+        raise ValueError("it is compressed in a way in which the sizes it gives do not bind")
     with np.load(path) as file:
         for entry in json.loads(str(file["tables"])):
             x, y, folds = (torch.as_tensor(file[f"{entry['key']}.{part}"]) for part in ("x", "y", "folds"))
             is_class = entry["kind"] == "classification"
             if x.shape[1] <= max_columns and not (is_class and int(y.max()) >= max_classes):
                 task = make_task(x.float(), y.float(), folds != fold, max_classes if is_class else 0)
-                found.append(RealTable(entry["name"], is_class, task))
-    if not found:
-        raise ValueError(
-            f"{path} holds no table with at most {max_columns} columns and {max_classes} classes; pass another file"
-        )
-    return found
+                yield RealTable(entry["name"], is_class, task)
 
 
 def make_task(x: Tensor, y: Tensor, known: Tensor, num_classes: int) -> Task:

@@ -152,31 +152,50 @@ def save(fleet: Fleet, folder: Path) -> Path | None:
 def restore(fleet: Fleet, checkpoint: Checkpoint) -> None:
     """Put a checkpoint's state into a fleet, in place, where a captured graph reads it."""
     rows = slice(fleet.share.start, fleet.share.stop)
+    if len(checkpoint.generators) < fleet.share.stop:
+        raise checkpoints.CheckpointError(
+            f"damaged: the checkpoint of step {checkpoint.step}: it has {len(checkpoint.generators)} random generators"
+        )
     for generator, text in zip(fleet.generators, checkpoint.generators[rows], strict=True):
         if len(text) != 2 * len(generator.get_state()):
             raise checkpoints.CheckpointError(
                 f"written on {checkpoint.environment.get('device')}, whose random generators differ from those of "
                 f"{fleet.device.type}; continue there, or start again in another folder"
             )
-        generator.set_state(torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8))
+        try:
+            generator.set_state(torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8))
+        except (RuntimeError, ValueError) as error:
+            raise checkpoints.CheckpointError(
+                f"damaged: the checkpoint of step {checkpoint.step}: a random generator has no such state ({error})"
+            ) from None
     for name, target in fleet.state.items():
         if name.removeprefix("best.") in FLAT:
             shapes = {key: (target.shape[0], *shape) for key, shape in fleet.plan.layout.shapes.items()}
-            parts = {key: _rows(checkpoint, f"{name}.{key}", rows, shape) for key, shape in shapes.items()}
+            parts = {
+                key: _rows(checkpoint, f"{name}.{key}", rows, shape, target.dtype)
+                for key, shape in shapes.items()
+            }
             target.copy_(fleet.plan.layout.flatten(parts))
         else:
-            target.copy_(_rows(checkpoint, name, rows, target.shape))
+            target.copy_(_rows(checkpoint, name, rows, target.shape, target.dtype))
     fleet.num_steps_taken = checkpoint.step
 
 
-def _rows(checkpoint: Checkpoint, name: str, rows: slice, shape: tuple[int, ...]) -> Tensor:
-    """Some replicas of a tensor, which must have a shape: another one would be broadcast, or end in a traceback."""
+def _rows(
+    checkpoint: Checkpoint, name: str, rows: slice, shape: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
+    """Some replicas of a tensor, which must have a shape and a dtype: others would be broadcast, or rounded."""
     value = checkpoint.tensors.get(name)
     found = value[rows] if value is not None and value.ndim else value
-    if found is None or found.shape != shape:
-        got = "is not there" if found is None else f"has the shape {tuple(found.shape)}, not {tuple(shape)}"
-        raise checkpoints.CheckpointError(f"damaged: the checkpoint of step {checkpoint.step}: {name} {got}")
-    return found
+    if found is None:
+        got = "is not there"
+    elif found.shape != shape:
+        got = f"has the shape {tuple(found.shape)}, not {tuple(shape)}"
+    elif found.dtype != dtype:
+        got = f"is of {found.dtype}, not of {dtype}"
+    else:
+        return found
+    raise checkpoints.CheckpointError(f"damaged: the checkpoint of step {checkpoint.step}: {name} {got}")
 
 
 def _caveat(fleet: Fleet, checkpoint: Checkpoint) -> str:

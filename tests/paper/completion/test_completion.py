@@ -1,7 +1,11 @@
 """Image completion on small made-up files: where pixels lie, what is scored, what is drawn."""
 
+import base64
 import io
 import json
+import math
+import re
+import zlib
 
 import pytest
 import torch
@@ -21,10 +25,11 @@ from dsvnp.paper.completion.measures import (
 )
 from dsvnp.paper.completion.source import Pixels, completion_task, pixel_grid, split_pixels
 from dsvnp.paper.experiment import UnitResult, Workplace
+from dsvnp.paper.gather import gather
 from dsvnp.paper.images.measures import unpack
 from dsvnp.paper.label import Label
 from dsvnp.paper.measuring import seeded_predict
-from dsvnp.paper.records import read_units
+from dsvnp.paper.records import read_units, write_units
 from dsvnp.paper.runner import run
 from dsvnp.paper.settings import as_json, make_experiment, rebuild
 from dsvnp.training import Fleet, Settings
@@ -234,6 +239,29 @@ def test_cifar10_is_completed_in_colour(tmp_path):
     assert {row["model"] for row in rows} == {"tnp", "tnp-mixture"}
     assert {row["dataset"] for row in rows} == {"cifar10"}
     assert all(row["mean"] is not None for row in rows)
+    refuse_damaged_pictures(tmp_path)
+
+
+def refuse_damaged_pictures(folder):
+    """Pictures of a finished run that someone has damaged are one line, in `gather` and in a resumed run."""
+    record = read_units(folder / "out")
+    shown = record["units"][0]["extras"]["pictures"]
+    size = math.prod(shown["shape"])
+    good = zlib.compress(bytes(size))
+    for bad, reason in (
+        (good[:10] + b"x" + good[11:], "ValueError: pictures that do not unpack"),
+        (zlib.compress(bytes(10**8)), f"ValueError: pictures that do not unpack to the {size} bytes"),
+        (3, "TypeError: "),
+    ):
+        shown["images"] = base64.b64encode(bad).decode() if isinstance(bad, bytes) else bad
+        write_units(folder / "out", record)
+        path = re.escape(str(folder / "out" / "units.json.gz"))
+        said = rf"the figures cannot be drawn \({reason}.*\): {path} lacks what they are made of"
+        with pytest.raises(ValueError, match=said) as refusal:
+            gather(folder / "again", [folder / "out"])
+        assert "\n" not in str(refusal.value)
+        with pytest.raises(ValueError, match=said):
+            ran(folder / "out", folder / "data", domain="cifar10", models=("tnp",))
 
 
 def test_settings():

@@ -22,6 +22,7 @@ from dsvnp.paper.datasets.catalogue import (
     load_table,
 )
 from dsvnp.paper.datasets.locate import ChecksumError, MissingDataError, find_data_file
+from dsvnp.paper.datasets.matlab import read_mat
 
 RNG = np.random.default_rng(0)
 SARCOS_ROWS = RNG.normal(size=(9, 28)).round(6)
@@ -177,6 +178,50 @@ class TestImages:
         np.testing.assert_array_equal(excerpt.images, whole.images[:2])
 
 
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+class TestDamage:
+    """What the checksums do not guard, since verify=False, is refused by the name of the file."""
+
+    def refused(self, load, name: str, *args, match: str) -> None:
+        with pytest.raises(ValueError, match=match) as refusal:
+            load(name, *args, verify=False)
+        assert "\n" not in str(refusal.value)
+
+    def test_sarcos(self, tmp_path):
+        write_sarcos_mat(tmp_path, "sarcos_inv", SARCOS_ROWS)
+        write_sarcos_mat(tmp_path, "sarcos_inv_test", SARCOS_ROWS[:, :27])
+        match = r"sarcos_inv_test\.mat: expected 28 columns of numbers, got an array \[9, 27\]"
+        self.refused(load_table, "sarcos", tmp_path, match=match)
+        cut(tmp_path / "sarcos/sarcos_inv.mat")
+        self.refused(load_table, "sarcos", tmp_path, match=r"sarcos_inv\.mat: expected a MATLAB file")
+
+    def test_arff(self, tmp_path):
+        write(tmp_path / "water-quality/wq.arff", b"@attribute \xff numeric\n@data\n1\n")
+        self.refused(load_table, "wq", tmp_path, match=r"wq\.arff: 'utf-8' codec can't decode")
+
+    def test_idx(self, tmp_path):
+        write_idx(tmp_path / "mnist/t10k-images-idx3-ubyte.gz", np.zeros(3, np.uint8))
+        match = r"images-idx3-ubyte\.gz: expected an idx array of uint8 with 3 axes, got one \[3\]"
+        self.refused(load_images, "mnist", tmp_path, "test", match=match)
+
+    def test_cifar10(self, tmp_path):
+        write(tmp_path / "cifar10/test_batch.bin", bytes(3074))
+        self.refused(load_images, "cifar10", tmp_path, "test", match=r"test_batch\.bin: expected a multiple")
+
+    def test_svhn(self, tmp_path):
+        (tmp_path / "svhn").mkdir()
+        for kind, array in (("images", np.zeros((2, 32, 32, 3), np.uint8)), ("labels", np.ones(2))):
+            np.save(tmp_path / f"svhn/svhn_test_first10000_{kind}.npy", array)
+        cut(tmp_path / "svhn/svhn_test_first10000_labels.npy")
+        self.refused(load_images, "svhn", tmp_path, "test", match=r"images\.npy, .*labels\.npy: expected a")
+        scipy.io.savemat(tmp_path / "svhn/test_32x32.mat", {"X": np.zeros(3), "y": np.ones(3)})
+        match = r"test_32x32\.mat: expected 3 SVHN images"
+        self.refused(load_images, "svhn", tmp_path, "test", match=match)
+
+
 class TestNames:
     def test_an_unknown_table(self, tmp_path):
         with pytest.raises(ValueError, match=r"unknown table 'Sarco'\. Did you mean 'sarcos'\?"):
@@ -226,6 +271,13 @@ class TestRealData:
         assert table.note == "7684 distinct rows of the 48933 published"
         assert table.x[0, 0] == 0.052049
         assert table.y[0, -1] == 8.361074
+
+    def test_a_matlab_file_is_read_as_scipy_reads_it(self, real_data):
+        name = "sarcos_inv_test"
+        expected = scipy.io.loadmat(real_data / f"sarcos/{name}.mat")[name]
+        got = read_mat((real_data / f"sarcos/{name}.mat").read_bytes(), name)
+        np.testing.assert_array_equal(got, expected)
+        assert (got.shape, got.dtype) == ((4449, 28), expected.dtype)
 
     @pytest.mark.parametrize(("name", "shape"), [("wq", (1060, 16, 14)), ("scm20d", (8966, 61, 16))])
     def test_arff_tables(self, real_data, name, shape):

@@ -13,7 +13,7 @@ from dsvnp.paper.datasets.readers import (
     read_cifar10_batch,
     read_csv_matrix,
     read_idx,
-    read_mat,
+    read_idx_bytes,
     read_svhn_mat,
     read_svhn_npy,
 )
@@ -64,6 +64,11 @@ class TestIdx:
         with pytest.raises(ValueError, match=rf"expected 24 bytes .* shape \(2, 3\), got {24 + change}"):
             read_idx(data)
 
+    @pytest.mark.parametrize(("code", "shape"), [(0x08, ()), (0x08, (2, 3)), (0x0D, (4,))])
+    def test_what_are_no_labels(self, code, shape):
+        with pytest.raises(ValueError, match=r"expected an idx array of uint8 with 1 axes, got one \["):
+            read_idx_bytes(as_idx(code, np.zeros(shape, "f4" if code == 0x0D else "u1")), 1)
+
 
 class TestCifar10:
     def test_planes_rows_and_labels(self):
@@ -105,19 +110,17 @@ class TestSvhn:
         with pytest.raises(ValueError, match=r"expected 3 SVHN images .*got an array \[4, 32, 32, 3\]"):
             read_svhn_npy(as_npy(self.images), as_npy(np.zeros(3, np.uint8)))
 
+    @pytest.mark.parametrize(
+        "labels", [[1, 2, 3, 11], [1, 2, 3, -1], [1.0, 2.0, 3.0, np.nan], [1j] * 4, ["1"] * 4, [(1, 2)] * 4]
+    )
+    def test_labels_that_are_none(self, labels):
+        dtype = np.dtype("i4,f4") if isinstance(labels[0], tuple) else None
+        with pytest.raises(ValueError, match="expected numbers 0 to 10 as SVHN labels, got an array"):
+            read_svhn_npy(as_npy(self.images), as_npy(np.array(labels, dtype)))
+
     def test_images_that_are_not_bytes(self):
         with pytest.raises(ValueError, match="of float64"):
             read_svhn_npy(as_npy(self.images / 255), as_npy(np.zeros(4, np.uint8)))
-
-
-class TestMat:
-    def test_one_variable(self):
-        array = np.random.default_rng(0).normal(size=(3, 5))
-        np.testing.assert_array_equal(read_mat(as_mat(a=array, b=array + 1), "a"), array)
-
-    def test_a_missing_variable_names_those_there(self):
-        with pytest.raises(ValueError, match="expected a variable 'c' in the MATLAB file, got a, b"):
-            read_mat(as_mat(a=np.ones(2), b=np.ones(2)), "c")
 
 
 class TestCsv:
@@ -188,20 +191,3 @@ def test_a_npy_header_that_asks_for_more_than_the_file_has_is_refused():
     )
     with pytest.raises(ValueError, match=r"expected a \.npy file.*a header of shape"):
         read_svhn_npy(file.getvalue(), file.getvalue())
-
-
-def test_a_matlab_variable_of_absurd_size_is_refused_before_it_is_read(monkeypatch):
-    file = io.BytesIO()
-    scipy.io.savemat(file, {"X": np.zeros((1000, 1000), np.uint8)}, do_compression=True)
-    monkeypatch.setattr("dsvnp.paper.datasets.readers.LARGEST", 999_999)
-    monkeypatch.setattr(scipy.io, "loadmat", None)
-    with pytest.raises(ValueError, match="'X' is to have 1000000 values"):
-        read_mat(file.getvalue(), "X")
-
-
-def test_a_damaged_matlab_file_is_a_value_error():
-    file = io.BytesIO()
-    scipy.io.savemat(file, {"X": np.arange(100.0)}, do_compression=True)
-    for cut in (0, 3, 50, 130, 200):
-        with pytest.raises(ValueError, match="expected a"):
-            read_mat(file.getvalue()[:cut], "X")

@@ -1,6 +1,9 @@
 """What is measured of a classifier of images, against loops and scikit-learn; and the figures made of it."""
 
+import base64
 import math
+import tracemalloc
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -246,6 +249,47 @@ def test_packed_images_come_back():
     assert torch.equal(unpack(pack(images), [2, 3, 4, 5]), images)
 
 
+def packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (packed(bytes(119)), "to the 120 bytes of their shape"),
+        (packed(bytes(121)), "to the 120 bytes of their shape"),
+        (packed(bytes(10**8)), "to the 120 bytes of their shape"),
+        (packed(bytes(120))[:-8], "to the 120 bytes of their shape"),
+        (base64.b64encode(b"x" + zlib.compress(bytes(120))).decode(), "incorrect header check"),
+        ("?" + packed(bytes(120)), "Only base64 data is allowed|padding"),
+        ("é", "ASCII"),
+        ("", "to the 120 bytes"),
+    ],
+)
+def test_damaged_pictures_are_refused_and_unpacked_no_further_than_their_shape(text, reason):
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=f"pictures that do not unpack.*({reason})"):
+        unpack(text, [2, 3, 4, 5])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10**6  # bytes
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [[], [0, 3, 4, 5], [-2, -3, 4, 5], [2.0, 60], [True, 120], ["2"], [2**62] * 9, [101, 1], [1, 2**24 + 1]],
+)
+def test_shapes_of_which_no_figure_is_made_are_refused_before_anything_is_unpacked(shape, monkeypatch):
+    monkeypatch.setattr(zlib, "decompressobj", None)
+    with pytest.raises(ValueError, match=r"pictures of the shape \[.*of which no figure is made"):
+        unpack(packed(bytes(120)), shape)
+
+
+def test_the_largest_pictures_are_unpacked():
+    assert unpack(packed(bytes(2**24)), [1, 2**24]).shape == (1, 2**24)
+    assert unpack(packed(bytes(100)), [100, 1]).shape == (100, 1)
+
+
 def test_pictures_are_the_most_and_the_least_certain_images():
     sets = make_sets()
     judged = {name: some_judged(i, 12) for i, name in enumerate(sets.x)}
@@ -306,6 +350,13 @@ def test_a_row_of_pictures_shows_images_with_class_and_entropy(channels):
     for axes, image in zip(row, images, strict=True):
         expected = image[0] if channels == 1 else image.permute(1, 2, 0)
         assert torch.equal(torch.from_numpy(np.asarray(axes.get_images()[0].get_array())), expected)
+
+
+def test_a_number_of_pictures_that_are_not_there_is_refused_before_a_figure_is_made(tmp_path):
+    shown = {"images": "", "shape": [10**9, 1, 4, 5], "taken_for": [], "entropy": []}
+    extras = {"pictures": {"mnist": {"most": shown, "least": shown}}}
+    with pytest.raises(ValueError, match="of which no figure is made"):
+        pictures_figure(UnitResult(Label("dsvnp"), (0,), (), extras), tmp_path / "sure.svg")
 
 
 def test_a_figure_of_pictures_is_written(tmp_path):

@@ -11,7 +11,7 @@ import torch
 from fitted import QUICK, classifier, labels, regressor, table
 
 from dsvnp import NPClassifier, NPRegressor
-from dsvnp.tabular.saved.checking import check_recipe, check_record, check_tensors
+from dsvnp.tabular.saved.checking import check_network, check_recipe, check_record, check_tensors
 from dsvnp.tabular.saved.content import content_of
 from dsvnp.tabular.trained.recipe import FitRecipe
 
@@ -83,8 +83,27 @@ def test_only_what_may_be_missing_may_be_nan_and_nothing_infinite(content):
             else:
                 with pytest.raises(ValueError, match=f"{name} has values that are not finite"):
                     checked(content, **{name: spoilt})
-        with pytest.raises(ValueError, match=f"{name} is of torch.float32, not of torch.float64"):
-            checked(content, **{name: tensor.float()})
+        for dtype in (torch.float32, torch.complex64, torch.complex128, torch.float8_e4m3fn):
+            with pytest.raises(ValueError, match=f"{name} is of {dtype}, not of torch.float64"):
+                checked(content, **{name: tensor.to(dtype)})
+        for dtype in (torch.int64, torch.bool) if ".model." not in name else ():
+            with pytest.raises(ValueError, match=f"{name} is of {dtype}, not of torch.float64"):
+                checked(content, **{name: tensor.nan_to_num().to(dtype)})
+
+
+def test_the_tensors_of_a_network_are_its_own_by_name_shape_and_dtype():
+    network = {"a": torch.zeros(2, 3), "mask": torch.zeros(2, dtype=torch.bool)}
+    check_network("replica.0.model.", dict(network), network)
+    for change, reason in (
+        ({"a": torch.zeros(2, 3, dtype=torch.int64)}, "a is of torch.int64, not of torch.float32"),
+        ({"mask": torch.zeros(2)}, "mask is of torch.float32, not of torch.bool"),
+        ({"a": torch.zeros(3, 2)}, r"a has the shape \(3, 2\), not \(2, 3\)"),
+        ({"b": torch.zeros(1)}, "b is none of the network's"),
+    ):
+        with pytest.raises(ValueError, match=rf"^replica\.0\.model\.{reason}"):
+            check_network("replica.0.model.", network | change, network)
+    with pytest.raises(ValueError, match=r"replica\.0\.model\.mask is not there"):
+        check_network("replica.0.model.", {"a": network["a"]}, network)
 
 
 def test_labels_of_a_context_are_classes():
@@ -97,8 +116,9 @@ def test_labels_of_a_context_are_classes():
         wrong[0] = bad
         with pytest.raises(ValueError, match=f"holds labels that are none of {count} classes"):
             checked(content, **{"context.y": wrong})
-    with pytest.raises(ValueError, match="holds labels that are none of"):
-        checked(content, **{"context.y": good.double()})
+    for dtype in (torch.float64, torch.int32, torch.uint64):
+        with pytest.raises(ValueError, match=f"context.y is of {dtype}, not of torch.int64"):
+            checked(content, **{"context.y": good.to(dtype)})
     empty = {name: content.tensors[name][:0] for name in ("context.x", "context.y")}
     checked(content, **empty)
 

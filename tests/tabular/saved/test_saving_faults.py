@@ -86,9 +86,30 @@ def spoilt(name, tensors):
     tensors[name] = torch.full_like(tensors[name], torch.nan)
 
 
+def of_dtype(name, dtype, tensors):
+    tensors[name] = tensors[name].to(dtype)
+
+
+BIAS = "replica.0.model.decoder.first.bias"
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float16, torch.int64, torch.bool])
+@pytest.mark.parametrize("name", [BIAS, "replica.0.inputs.centre", "context.x", "context.y", "calibration"])
+def test_a_tensor_of_another_dtype_is_refused_by_name_on_load(tmp_path, name, dtype):
+    """Inputs 501451 and 742211 of the standing attack: complex tensors, at which a prediction fell."""
+    path = regressor(1).save(tmp_path / "model")
+    signed(path, change_tensors=functools.partial(of_dtype, name, dtype))
+    reason = rf"{NAMES[1]} is damaged: {name} is of {dtype}, not of torch.float64; save"
+    with pytest.raises(ValueError, match=reason) as refusal:
+        NPRegressor.load(path)
+    assert "\n" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        (lambda tensors: tensors.pop(BIAS), f"{BIAS} is not there"),
+        (lambda tensors: tensors.update({BIAS: torch.zeros(1).double()}), rf"{BIAS} has the shape \(1,\)"),
         (narrow, r"context.x has the shape \(\d+, 1\), not \(\d+, 3\)"),
         (functools.partial(spoilt, "context.x"), "context.x has values that are not finite"),
         (

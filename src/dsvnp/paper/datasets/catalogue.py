@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from dsvnp.naming import lookup
 from dsvnp.paper.datasets import readers
 from dsvnp.paper.datasets.locate import DECOMPRESS, DataFile, data_dir, find_data_file, open_data_file
+from dsvnp.paper.datasets.matlab import read_mat
+
+Content = TypeVar("Content")
 
 # ---- files
 
@@ -23,6 +27,16 @@ _SUMS = {path: checksum for checksum, path in map(str.split, _LINES)}
 def _file(path: str, origin: str) -> DataFile:
     known = {suffix: _SUMS.get(path + suffix) for suffix in DECOMPRESS}
     return DataFile(path, origin, {suffix: checksum for suffix, checksum in known.items() if checksum})
+
+
+def _read(reader: Callable[..., Content], directory: Path, verify: bool, *files: DataFile) -> Content:
+    """Read the content of files by a function, whose errors name them."""
+    contents = [open_data_file(directory, file, verify=verify) for file in files]
+    try:
+        return reader(*contents)
+    except ValueError as error:
+        paths = ", ".join(str(find_data_file(directory, file)) for file in files)
+        raise ValueError(f"{paths}: {error}") from error
 
 
 _GPML = (
@@ -82,12 +96,11 @@ def load_table(name: str, directory: str | Path | None, *, verify: bool = True) 
 
 
 def _load_sarcos(directory: Path, verify: bool) -> DataTable:
-    read = partial(open_data_file, directory, verify=verify)
     if _use_excerpt(directory, SARCOS_TRAIN, SARCOS_EXCERPT):
-        train = [readers.read_csv_matrix(read(file).decode())[1] for file in SARCOS_EXCERPT]
+        train = [_read(_sarcos_csv, directory, verify, file) for file in SARCOS_EXCERPT]
     else:
-        train = [readers.read_mat(read(SARCOS_TRAIN), "sarcos_inv").astype(np.float64)]
-    test = readers.read_mat(read(SARCOS_TEST), "sarcos_inv_test").astype(np.float64)
+        train = [_read(partial(_sarcos_mat, "sarcos_inv"), directory, verify, SARCOS_TRAIN)]
+    test = _read(partial(_sarcos_mat, "sarcos_inv_test"), directory, verify, SARCOS_TEST)
     rows = np.concatenate([*train, test])
     # Nearly all of the published test rows are training rows too: drop repeats, or a random split leaks.
     _, first = np.unique(rows, axis=0, return_index=True)
@@ -96,10 +109,24 @@ def _load_sarcos(directory: Path, verify: bool) -> DataTable:
     return _table("sarcos", names, rows, 21, f"{len(rows)} distinct rows of the 48933 published")
 
 
+def _sarcos_mat(variable: str, data: bytes) -> readers.Matrix:
+    return _sarcos_rows(read_mat(data, variable).astype(np.float64))
+
+
+def _sarcos_csv(data: bytes) -> readers.Matrix:
+    return _sarcos_rows(readers.read_csv_matrix(data.decode())[1])
+
+
+def _sarcos_rows(rows: readers.Matrix) -> readers.Matrix:
+    if rows.ndim != 2 or rows.shape[1] != 28:
+        raise ValueError(f"expected 28 columns of numbers, got an array {list(rows.shape)}")
+    return rows
+
+
 def _load_arff(
     name: str, file: DataFile, dim_x: int, published: int, directory: Path, verify: bool
 ) -> DataTable:
-    names, rows = readers.read_arff(open_data_file(directory, file, verify=verify).decode())
+    names, rows = _read(lambda data: readers.read_arff(data.decode()), directory, verify, file)
     return _table(name, names, rows, dim_x, f"{len(rows)} rows of the {published} published")
 
 
@@ -142,9 +169,15 @@ def load_images(name: str, directory: str | Path | None, part: str, *, verify: b
 
 
 def _load_idx(prefix: str, origin: str, directory: Path, verify: bool) -> tuple[readers.Bytes, readers.Bytes]:
-    parts = [_file(f"{prefix}-{what}", origin) for what in ("images-idx3-ubyte", "labels-idx1-ubyte")]
-    contents = [open_data_file(directory, part, verify=verify) for part in parts]
-    images, labels = (readers.read_idx(content).astype(np.uint8) for content in contents)
+    images, labels = (
+        _read(
+            partial(readers.read_idx_bytes, num_axes=axes),
+            directory,
+            verify,
+            _file(f"{prefix}-{what}-idx{axes}-ubyte", origin),
+        )
+        for what, axes in (("images", 3), ("labels", 1))
+    )
     return images[:, None], labels  # [N, H, W] -> [N, 1, H, W]
 
 
@@ -153,16 +186,15 @@ def _load_cifar10(
 ) -> tuple[readers.Bytes, readers.Bytes]:
     # Decompressing is all of the time, and lzma lets go of the interpreter lock while it does.
     with ThreadPoolExecutor(len(files)) as pool:
-        contents = pool.map(partial(open_data_file, directory, verify=verify), files)
-        images, labels = zip(*map(readers.read_cifar10_batch, contents), strict=True)
+        batches = pool.map(partial(_read, readers.read_cifar10_batch, directory, verify), files)
+        images, labels = zip(*batches, strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
 
 def _load_svhn(directory: Path, verify: bool) -> tuple[readers.Bytes, readers.Bytes]:
-    read = partial(open_data_file, directory, verify=verify)
     if _use_excerpt(directory, SVHN_TEST, SVHN_EXCERPT):
-        return readers.read_svhn_npy(*map(read, SVHN_EXCERPT))
-    return readers.read_svhn_mat(read(SVHN_TEST))
+        return _read(readers.read_svhn_npy, directory, verify, *SVHN_EXCERPT)
+    return _read(readers.read_svhn_mat, directory, verify, SVHN_TEST)
 
 
 _DIGITS = tuple("0123456789")

@@ -1,4 +1,4 @@
-"""The published formats, from bytes to arrays: idx, CIFAR binary, SVHN, MATLAB, ARFF and CSV.
+"""The published formats, from bytes to arrays: idx, CIFAR binary, SVHN, ARFF and CSV; `matlab` has MATLAB's.
 
 Every reader returns writable arrays in the machine's byte order, which torch takes.
 """
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import scipy.io
+
+from dsvnp.paper.datasets.matlab import read_mat
 
 Bytes = npt.NDArray[np.uint8]
 Matrix = npt.NDArray[np.float64]
 
 _IDX_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-LARGEST = 2**29  # values of one variable
 _CIFAR_ROW = 1 + 3 * 32 * 32  # label, then the red, green and blue planes
 _ARFF_ATTRIBUTE = re.compile(
     r"""@attribute\s+(?:'(?P<single>(?:\\.|[^'\\])*)'|"(?P<double>(?:\\.|[^"\\])*)"|(?P<bare>[^\s{]+))\s*(?P<kind>.*)""",
@@ -43,6 +43,17 @@ def read_idx(data: bytes) -> npt.NDArray[np.generic]:
             f"expected {expected} bytes for an idx array of shape {shape}, got {len(data)}; download it again"
         )
     return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def read_idx_bytes(data: bytes, num_axes: int) -> Bytes:
+    """Read an idx file of bytes with a number of axes: 3 for images [N, H, W], 1 for labels [N]."""
+    found = read_idx(data)
+    if found.dtype != np.uint8 or found.ndim != num_axes:
+        raise ValueError(
+            f"expected an idx array of uint8 with {num_axes} axes, got one {list(found.shape)} of {found.dtype}; "
+            "is it the right file?"
+        )
+    return found.astype(np.uint8)
 
 
 def read_cifar10_batch(data: bytes) -> tuple[Bytes, Bytes]:
@@ -90,6 +101,11 @@ def _read_npy(data: bytes) -> npt.NDArray[np.generic]:
 
 
 def _svhn(images: npt.NDArray[np.generic], labels: npt.NDArray[np.generic]) -> tuple[Bytes, Bytes]:
+    if labels.dtype.kind not in "iuf" or not np.isin(labels, range(11)).all():
+        raise ValueError(
+            f"expected numbers 0 to 10 as SVHN labels, got an array {list(labels.shape)} of {labels.dtype} "
+            "that holds others; is it the right file?"
+        )
     flat = labels.ravel()
     if images.shape != (flat.size, 32, 32, 3) or images.dtype != np.uint8:
         raise ValueError(
@@ -99,24 +115,6 @@ def _svhn(images: npt.NDArray[np.generic], labels: npt.NDArray[np.generic]) -> t
     # [N, H, W, C] -> [N, C, H, W]
     channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2), dtype=np.uint8)
     return channels_first, (flat.astype(np.int64) % 10).astype(np.uint8)
-
-
-def read_mat(data: bytes, variable: str) -> npt.NDArray[np.generic]:
-    """Read one variable of a MATLAB file (versions 4 to 7.2)."""
-    try:
-        sizes = {name: math.prod(shape) for name, shape, _ in scipy.io.whosmat(io.BytesIO(data))}
-        if sizes.get(variable, 0) > LARGEST:
-            raise ValueError(f"{variable!r} is to have {sizes[variable]} values, more than any data set here")
-        found = scipy.io.loadmat(io.BytesIO(data), variable_names=[variable])
-    except Exception as error:  # SciPy raises whatever a damaged file leads it to
-        raise ValueError(
-            f"expected a MATLAB file, got one that cannot be read ({error!s:.200}); is it damaged?"
-        ) from error
-    if variable not in found:
-        raise ValueError(
-            f"expected a variable {variable!r} in the MATLAB file, got {', '.join(sizes) or 'none'}"
-        )
-    return np.asarray(found[variable])
 
 
 def read_csv_matrix(text: str) -> tuple[list[str], Matrix]:

@@ -58,7 +58,8 @@ def _reliability(units: Sequence[UnitResult]) -> dict[Look, Line]:
 def pictures_figure(unit: UnitResult, path: Path) -> Path:
     """Draw the images of each set that a model is most and least sure of, and what it takes them for."""
     sets: Mapping[str, Any] = unit.extras["pictures"]
-    number = next(iter(sets.values()))["most"]["shape"][0]
+    first = next(iter(sets.values()))["most"]
+    number = len(unpack(first["images"], first["shape"]))
     with house_style():
         figure = Figure(figsize=(0.95 * 2 * number + 0.6, 1.25 * len(sets) + 0.4), layout="constrained")
         halves = figure.subfigures(1, 2, squeeze=False, wspace=0.04)[0]

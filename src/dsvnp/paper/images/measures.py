@@ -15,6 +15,7 @@ from dsvnp.paper.experiment import Measurement
 from dsvnp.paper.images.data import ContextImages, Sets
 from dsvnp.paper.measuring import seeded_predict
 from dsvnp.predictive import CategoricalPredictive, entropy_of, log_mean_exp
+from dsvnp.schema import wrong
 from dsvnp.task import Task
 
 GRID = torch.linspace(0, math.log(10), 33, dtype=torch.float64)  # entropies of ten classes, as in Fig. 4
@@ -22,6 +23,7 @@ NUM_BINS = 15
 NUM_SHOWN = 5
 DETECTION = {"auroc": metrics.auroc, "aupr": metrics.aupr, "fpr95": metrics.fpr_at_95}
 SCORES = {"": "entropy", "-mi": "mutual-information"}
+MOST_ROWS, MOST_BYTES = 100, 2**24  # of the pictures of a figure, which has up to 15 rows and 0.4 MB
 NATS = ("nll", "entropy", "expected-entropy", "mutual-information")
 
 
@@ -165,6 +167,16 @@ def pack(images: Tensor) -> str:
 
 
 def unpack(text: str, shape: Sequence[int]) -> Tensor:
-    """Turn text that `pack` made into bytes."""
-    raw = bytearray(zlib.decompress(base64.b64decode(text)))
-    return torch.frombuffer(raw, dtype=torch.uint8).reshape(*shape)
+    """Turn text that `pack` made into bytes, no more of them than its shape has; what is damaged is refused."""
+    sizes = list(shape)
+    size = 0 if wrong(sizes, [int]) or min(sizes, default=0) < 1 else math.prod(sizes)
+    if not 0 < size <= MOST_BYTES or sizes[0] > MOST_ROWS:
+        raise ValueError(f"pictures of the shape {sizes!s:.60}, of which no figure is made")
+    stream = zlib.decompressobj()
+    try:
+        raw = stream.decompress(base64.b64decode(text, validate=True), size + 1)
+    except (ValueError, zlib.error) as error:
+        raise ValueError(f"pictures that do not unpack ({error})") from error
+    if len(raw) != size or not stream.eof:
+        raise ValueError(f"pictures that do not unpack to the {size} bytes of their shape {sizes}")
+    return torch.frombuffer(bytearray(raw), dtype=torch.uint8).reshape(sizes)

@@ -1,9 +1,11 @@
 """Checking: what a saved estimator must be before it is used.
 
 The checksums notice damage. These checks notice what somebody wrote on purpose, or by mistake: sizes that would take
-all memory, tensors of another shape, which would be broadcast without a word, and numbers that are not finite.
+all memory, tensors of another shape, which would be broadcast without a word, or of another dtype, which no prediction
+can be computed with, and numbers that are not finite.
 """
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -32,6 +34,10 @@ MOST_LAYERS, WIDEST, MOST_DRAWS = 1000, 2**20, 10**5
 # settings that predictions depend on
 CHOICES = {"output": ("same", "array"), "missing": ("impute", "refuse")}
 MAY_BE_MISSING = ("context.y", "calibration")  # where NaN is an output that is not known
+
+
+class TensorError(ValueError):
+    """A tensor that is not what the record says; the message names it."""
 
 
 def check_recipe(recipe: FitRecipe) -> FitRecipe:
@@ -78,22 +84,45 @@ def _check_encoding(encoding: dict[str, Any], num: int) -> None:
 
 
 def check_tensors(record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Refuse tensors whose shapes do not fit together, or that are not finite."""
+    """Refuse tensors whose dtypes or shapes are not those of the record, or that are not finite."""
     for name, value in tensors.items():
-        if value.is_floating_point() and value.dtype != torch.float64:
-            raise ValueError(f"{name} is of {value.dtype}, not of torch.float64")
+        _check_dtype(name, value, _dtype(record, name, value))
         usual = value.isfinite() | value.isnan() if name in MAY_BE_MISSING else value.isfinite()
         if not bool(usual.all()):
-            raise ValueError(f"{name} has values that are not finite")
+            raise TensorError(f"{name} has values that are not finite")
     for name, shape in _shapes(record, tensors).items():
         found = tuple(tensors[name].shape)
         if len(found) != len(shape) or any(
             want not in (None, got) for want, got in zip(shape, found, strict=True)
         ):
             wanted = ", ".join("any" if size is None else str(size) for size in shape)
-            raise ValueError(f"{name} has the shape {found}, not ({wanted})")
+            raise TensorError(f"{name} has the shape {found}, not ({wanted})")
     if record["kind"] == "classifier":
         _check_labels(tensors["context.y"], len(record["classes"]))
+
+
+def check_network(owner: str, tensors: Mapping[str, Tensor], network: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that are not a network's own, by name, shape and dtype; owner is what their names begin with."""
+    for name in sorted(network.keys() ^ tensors.keys()):
+        where = "not there" if name in network else "none of the network's"
+        raise TensorError(f"{owner}{name} is {where}")
+    for name, value in tensors.items():
+        if value.shape != network[name].shape:
+            wanted = tuple(network[name].shape)
+            raise TensorError(f"{owner}{name} has the shape {tuple(value.shape)}, not {wanted}")
+        _check_dtype(owner + name, value, network[name].dtype)
+
+
+def _dtype(record: dict[str, Any], name: str, value: Tensor) -> torch.dtype:
+    """The dtype of a tensor by the record; a network may have whole numbers, which `check_network` knows."""
+    if ".model." in name and not value.is_floating_point() and not value.is_complex():
+        return value.dtype
+    return torch.int64 if name == "context.y" and record["kind"] == "classifier" else torch.float64
+
+
+def _check_dtype(name: str, value: Tensor, wanted: torch.dtype) -> None:
+    if value.dtype != wanted:
+        raise TensorError(f"{name} is of {value.dtype}, not of {wanted}")
 
 
 def _shapes(record: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, tuple[int | None, ...]]:
@@ -134,7 +163,5 @@ def _num_inputs(filling: dict[str, Any]) -> int:
 
 def _check_labels(labels: Tensor, num_classes: int) -> None:
     """Refuse labels of a context that are no class."""
-    if labels.is_floating_point() or (
-        labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes
-    ):
-        raise ValueError(f"context.y holds labels that are none of {num_classes} classes")
+    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+        raise TensorError(f"context.y holds labels that are none of {num_classes} classes")

@@ -16,7 +16,7 @@ from dsvnp.tabular.panel.panel import Panel
 from dsvnp.tabular.panel.views import Layout
 from dsvnp.tabular.rows.encoding import Encoding, Filling
 from dsvnp.tabular.rows.scaling import ClassScaling, InputScaling, OutputScaling
-from dsvnp.tabular.saved.checking import check_recipe
+from dsvnp.tabular.saved.checking import check_network, check_recipe
 from dsvnp.tabular.trained.ensemble import Ensemble, Replica
 from dsvnp.tabular.trained.recipe import FitRecipe
 
@@ -177,7 +177,10 @@ def _replica(estimator: Any, tensors: dict[str, Tensor], row: int) -> Replica:
         "meta"
     ):  # neither memory nor random numbers: the tensors that were read are the weights
         model = estimator.recipe_.make(len(inputs.centre), estimator._dim_y, likelihood).double()
-    model.load_state_dict(_part(tensors, f"replica.{row}.model."), assign=True)
+    owner = f"replica.{row}.model."
+    weights = _part(tensors, owner)
+    check_network(owner, weights, model.state_dict())
+    model.load_state_dict(weights, assign=True)
     return Replica(model.eval(), inputs, outputs)
 
 

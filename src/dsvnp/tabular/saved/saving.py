@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dsvnp import __version__, files, locks
 from dsvnp.schema import read_json, wrong
-from dsvnp.tabular.saved.checking import RECORD_FORM, check_record, check_tensors
+from dsvnp.tabular.saved.checking import RECORD_FORM, TensorError, check_record, check_tensors
 from dsvnp.tabular.saved.content import FORMAT, VERSION, Content, OtherWeightsError, fill
 
 RECORD, TENSORS, PLOT = "estimator.json", "tensors.safetensors", "calibration.png"
@@ -122,9 +122,10 @@ def restore(estimator: Any, content: Content, path: Path) -> None:
     except OtherWeightsError as error:
         raise OtherWeightsError(f"{path}: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        kind = "" if type(error) is ValueError else f"{type(error).__name__} "
+        kind = "" if type(error) in (ValueError, TensorError) else f"{type(error).__name__} "
         reason = str(error).partition("\n")[0][:300]
-        raise ValueError(f"{path} is damaged: {kind}{reason}; {REMEDY}") from None
+        place = path / TENSORS if isinstance(error, TensorError) else path
+        raise ValueError(f"{place} is damaged: {kind}{reason}; {REMEDY}") from None
 
 
 def _read_record(path: Path) -> dict[str, Any]:
