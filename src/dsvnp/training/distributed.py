@@ -8,6 +8,7 @@ Two ways, both through `torch.distributed` alone:
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -62,6 +63,8 @@ class Cluster:
         cls.from_environment()
         try:
             yield
+            if dist.is_available() and dist.is_initialized():
+                dist.barrier()  # all leave together, also those that write nothing at the end
         except RuntimeError as error:
             # gloo has no type for other processes that do not answer
             silent = isinstance(error, dist.DistError) or any(word in str(error) for word in SILENCE)
@@ -74,6 +77,7 @@ class Cluster:
         finally:
             if dist.is_available() and dist.is_initialized():
                 dist.destroy_process_group()
+                gc.collect()  # end its threads now: at the interpreter's exit gloo aborted some processes
 
     @property
     def writes(self) -> bool:
