@@ -6,6 +6,7 @@ y_t = a z_t + b z_G + σ ε in several outputs, z_G and z_t standard normal: p(y
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -387,5 +388,7 @@ print(peak() - before)
 @pytest.mark.parametrize(("per", "prior_share"), [("point", 1.0), ("point", 0.25), ("task", 0.25)])
 def test_many_targets_need_memory_for_a_few_numbers_each(per, prior_share):
     command = [sys.executable, "-c", MEASURE, per, str(prior_share)]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert float(run.stdout) < 40  # MiB; eight draws of one hidden layer would take 98
+    # Freed blocks go back to the system: pieces of the heap that malloc keeps, up to 40 MiB by chance, do not count.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert float(run.stdout) < 20  # MiB; eight draws of one hidden layer would take 98
