@@ -21,6 +21,7 @@ from dsvnp.paper.label import Label
 from dsvnp.paper.runner import run
 from dsvnp.paper.settings import make_experiment
 from dsvnp.paper.weights import load_weights, save_weights, weights_path
+from dsvnp.training import Fleet
 
 TINY = {
     "curves": {"models": ("np",), "num_tests": 4, "test_points": 24, "paper.num_steps": 3},
@@ -53,6 +54,19 @@ def test_kept_weights_give_the_same_rows_without_training(name, tmp_path, monkey
         kept = before if learns_nothing else before[:1]  # the second seed was not kept
         assert row["seeds"] == pytest.approx(kept, rel=1e-5)
     assert {row["model"] for row in rows_of(tmp_path / "again")} == {key[0] for key in first}
+
+
+def test_the_field_measures_networks_as_they_were_at_the_end(tmp_path, monkeypatch):
+    asked, usual = [], Fleet.replica
+
+    def replica(fleet, row, best=False):
+        asked.append(best)
+        return usual(fleet, row, best)
+
+    monkeypatch.setattr(Fleet, "replica", replica)
+    run(make_experiment(EXPERIMENTS["field"], "smoke", ceilings=False, **TINY["field"]), place(tmp_path))
+    assert asked
+    assert not any(asked)  # its validations are marks, and choose nothing
 
 
 def test_measures_with_draws_that_suffice_from_the_command_line(tmp_path, monkeypatch):
