@@ -70,6 +70,21 @@ def test_gaussian_predicts_a_mixture_of_gaussians_that_scores_as_training_does()
     torch.testing.assert_close(predictive.component_log_prob(y), likelihood.log_prob(raw, y))
 
 
+@pytest.mark.parametrize("common", [0.0, 0.25, 1.0])
+def test_training_may_score_all_outputs_with_one_sigma(common):
+    likelihood, raw, y = Gaussian(3, floor=0.01), some_raw(6), some_y(3)
+    mean, own = likelihood.components(raw)
+    one = own.square().mean(-1, keepdim=True).sqrt()
+    likelihood.common = torch.tensor(common)
+    expected = distributions.Normal(mean, one**common * own ** (1 - common)).log_prob(y).sum(-1)
+    torch.testing.assert_close(likelihood.log_prob(raw, y), expected)
+    assert torch.equal(likelihood.components(raw)[1], own)  # a prediction has each output's own
+    alone = Gaussian(1, floor=0.01)
+    before = alone.log_prob(some_raw(2), some_y(1))
+    alone.common = torch.tensor(common)
+    torch.testing.assert_close(alone.log_prob(some_raw(2), some_y(1)), before)
+
+
 # --- squared error ---
 
 

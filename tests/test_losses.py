@@ -332,6 +332,16 @@ def test_a_late_local_latent_goes_with_annealing():
     assert (float(local), float(glob)) == pytest.approx((0.5 * 16**0.75, 0.5))
 
 
+# --- one σ for all outputs at first ---
+
+
+def test_outputs_share_one_sigma_at_first_and_get_their_own_over_half_as_many_steps():
+    objective = Objective(common_steps=10)
+    for step, expected in ((0, 1.0), (10, 1.0), (12, 0.6), (15, 0.0), (1000, 0.0)):
+        assert float(objective.common_sigma(torch.tensor(step))) == pytest.approx(expected)
+    assert Objective().common_sigma(torch.tensor(0)) is None
+
+
 # --- what is refused ---
 
 
@@ -345,6 +355,7 @@ def test_a_late_local_latent_goes_with_annealing():
         ({"late_steps": -1}, "late_steps must not be negative and late_local positive, got -1 and 100.0"),
         ({"late_local": 0.0}, "late_steps must not be negative and late_local positive, got 0 and 0.0"),
         ({"late_steps": 5, "epsilon_local": 1.0}, "late_steps and epsilon_local both set the weight"),
+        ({"common_steps": -1}, "common_steps must not be negative, got -1; 0 is none"),
         ({"free_bits": -0.1}, "free_bits must not be negative, got -0.1"),
         ({"kind": "iw", "num_local": 2, "free_bits": 0.1}, "'iw' has no term for free_bits"),
         ({"kind": "iw", "num_local": 2, "epsilon_local": 1.0}, "'iw' has no term for epsilon_local"),

@@ -391,6 +391,7 @@ def test_the_defaults_are_the_papers_and_stay():
         "propose_local": True,
         "late_local": 100.0,
         "late_steps": 0,
+        "common_steps": 0,
     }
     with pytest.raises(FrozenInstanceError):
         objective.beta_local = 2.0

@@ -154,6 +154,10 @@ class Objective:
             z_* at its prior while z_G learns, and z_* does not explain what z_G should.
         late_steps: length of that fall; 0 for none.
         free_bits: nats per dimension of z_*, in the mean over a task's points, below which the local KL is free.
+        common_steps: steps in which all outputs of a point have one σ under a Gaussian likelihood; over half as many
+            more each gets its own. A σ of its own from the start may grow wide instead: the outputs with a narrow one
+            then have by far the larger gradients, and z_* learns nothing of the wide one. It changes nothing where
+            there is one output; 0 for none.
     """
 
     beta_local: float = 1.0
@@ -174,6 +178,7 @@ class Objective:
     propose_local: bool = True
     late_local: float = 100.0
     late_steps: int = 0
+    common_steps: int = 0
 
     def __post_init__(self) -> None:
         for name in ("beta_local", "beta_global"):
@@ -214,6 +219,8 @@ class Objective:
             raise ValueError(
                 "late_steps and epsilon_local both set the weight of the local KL; leave one out"
             )
+        if self.common_steps < 0:
+            raise ValueError(f"common_steps must not be negative, got {self.common_steps}; 0 is none")
         moving = self.anneal != "none" or self.late_steps > 0
         weighed = moving or (self.beta_local, self.beta_global) != (1, 1)
         if self.kind == "npml" and self.propose_local:  # z_* is weighted by r^β_local; z_G has no KL
@@ -256,6 +263,10 @@ class Objective:
         local = local if self.epsilon_local is None else multipliers[0]
         glob = base.beta_global * ramp if self.epsilon_global is None else multipliers[1]
         return Weights(local, glob)
+
+    def common_sigma(self, step: Tensor) -> Tensor | None:
+        """How far the outputs of a point share one σ at a step, from 1 to 0; None where they never do."""
+        return (3 - 2 * step / self.common_steps).clamp(0, 1) if self.common_steps else None
 
     def ascend(self, log_multipliers: Tensor, kl_local: Tensor, kl_global: Tensor) -> Tensor:
         """Raise a multiplier while its KL is above ε and lower it while below (dual ascent in log space).

@@ -303,7 +303,9 @@ def test_an_equivariant_fleet_equals_its_single_runs(name):
 
 
 @pytest.mark.parametrize(
-    "objective", [Objective(), Objective(kind="npml", num_global=2, num_local=2)], ids=["elbo", "npml"]
+    "objective",
+    [Objective(), Objective(kind="npml", num_global=2, num_local=2), Objective(common_steps=2)],
+    ids=["elbo", "npml", "common"],
 )
 def test_the_step_of_a_transformer_compiles_without_a_break(monkeypatch, objective):
     arch = replace(ARCH, transformer=replace(ARCH.transformer, num_layers=1, equivariant=True, relative=4))

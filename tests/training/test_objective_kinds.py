@@ -13,6 +13,7 @@ from torch import Tensor
 from dsvnp.losses import training_loss
 from dsvnp.models import make_model
 from dsvnp.objectives import KINDS, Draws, Objective, Weights
+from dsvnp.paper.ambiguity.problems import PROBLEMS
 from dsvnp.training import Settings
 
 SEEDS = (3, 4)
@@ -84,3 +85,31 @@ def test_every_kind_learns(kind):
 def test_weights_of_replicas_are_refused_where_there_is_no_kl():
     with pytest.raises(ValueError, match="'npml' has no KL to weigh; leave beta_local and beta_global out"):
         Settings(10, objective=of_kind("npml"), beta_local=(1.0, 2.0))
+
+
+@pytest.mark.parametrize("kind", ["elbo", "npml"])
+def test_outputs_that_share_a_sigma_are_scored_with_it_in_training_only(kind):
+    source = PROBLEMS["shared-noise-2"].source(4, 10, (1, 6), dtype=torch.float64)
+    arch = replace(ARCH, dim_y=2)
+    fleet = make_fleet("dsvnp", [3], source, arch, objective=of_kind(kind, common_steps=6))
+    torch.manual_seed(3)
+    model = make_model("dsvnp", arch).double()
+    model.likelihood.common = torch.tensor(1.0)
+
+    def loss(posterior: Draws, prior: Draws, step: int) -> Tensor:
+        model.likelihood.common = torch.tensor(
+            1.0 if step < 6 else 2 / 3 if step < 7 else 1 / 3
+        )  # of the next step
+        return training_loss(of_kind(kind), posterior, prior, Weights())[0]
+
+    train_like(fleet, 0, model, torch.optim.Adam(model.parameters(), lr=1e-2), 8, of_draws=loss)
+    trained = run_steps(fleet, 8).replica(0)
+    for key, value in model.state_dict().items():
+        torch.testing.assert_close(trained.state_dict()[key], value, rtol=0, atol=1e-9)
+    assert trained.likelihood.common is None
+
+
+def test_a_common_sigma_needs_a_gaussian_likelihood():
+    fleet = make_fleet("cnp", arch=replace(ARCH, likelihood="mixture"), objective=Objective(common_steps=3))
+    with pytest.raises(ValueError, match="common_steps needs a Gaussian likelihood, got 'mixture'"):
+        fleet.step()

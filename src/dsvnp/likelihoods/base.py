@@ -13,6 +13,7 @@ class Likelihood(nn.Module, ABC):
 
     dim_raw: int
     dim_encoded: int
+    common: Tensor | None = None  # set by a training step only, see `Objective.common_steps`
 
     @abstractmethod
     def encode(self, y: Tensor, dtype: torch.dtype) -> Tensor:

@@ -61,6 +61,13 @@ class LearnedSigma(Regression):
         """σ for a density: where softplus has no floor it runs out of digits at 0, and is held above e^−12."""
         return sigma if self.floor > 0 else sigma.clamp(min=math.exp(LOWEST_LOG_SIGMA))
 
+    def shared(self, sigma: Tensor) -> Tensor:
+        """σ that training scores: one for all outputs, the root of their mean variance, to the extent of `common`."""
+        if self.common is None:
+            return sigma
+        log_one = 0.5 * sigma.square().mean(-1, keepdim=True).log()
+        return torch.exp(self.common * log_one + (1 - self.common) * sigma.log())
+
 
 class Gaussian(LearnedSigma):
     """N(μ, σ²) for each output with a learned σ; see `LearnedSigma` for its arguments."""
@@ -77,7 +84,7 @@ class Gaussian(LearnedSigma):
     def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
         """ln N(y; μ, σ²) summed over the outputs that are there."""
         mean, scale = self.components(raw)
-        return _log_prob_there(y, mean, self.held(scale))
+        return _log_prob_there(y, mean, self.shared(self.held(scale)))
 
     def predictive(self, *components: Tensor) -> Predictive:
         """A mixture of Gaussians over the draws."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
+from dsvnp.likelihoods import Gaussian
 from dsvnp.losses import training_loss
 from dsvnp.models.base import NeuralProcess, is_uniform
 from dsvnp.networks import Shape
@@ -175,9 +176,10 @@ def _make_loss(plan: StepPlan) -> Callable[..., tuple[Tensor, Further]]:
         points = (task.mask_target.sum() if objective.divide_by == "all" else scored).clamp(min=1)
         task, noise = plan.cluster.my_part(task, noise)
         buffers = {name: replica[f"buffers.{name}"].clone() for name in buffer_names}
+        common = objective.common_sigma(step)
         with torch.autocast(params.device.type, torch.bfloat16, enabled=plan.settings.precision == "bf16"):
             posterior, prior = functional_call(
-                scores, _inside(plan.layout.unflatten(params), buffers), (task, noise)
+                scores, _inside(plan.layout.unflatten(params), buffers), (task, noise, common)
             )
         base = Weights(replica["beta_local"], replica["beta_global"])
         weights = objective.weights(base, step, replica["log_multipliers"])
@@ -195,9 +197,22 @@ class _Scores(nn.Module):
         super().__init__()
         self.model = model
         self.objective = objective
+        if objective.common_steps and not isinstance(model.likelihood, Gaussian):
+            raise ValueError(
+                f"common_steps needs a Gaussian likelihood, got {model.arch.likelihood!r}; leave it out"
+            )
 
-    def forward(self, task: Task, noise: Tensors) -> tuple[Draws | None, Draws | None]:
-        task = task.joined()
+    def forward(
+        self, task: Task, noise: Tensors, common: Tensor | None = None
+    ) -> tuple[Draws | None, Draws | None]:
+        self.model.likelihood.common = common  # of this step only: what is measured has each output's own σ
+        try:
+            return self._draws(task.joined(), noise)
+        finally:
+            self.model.likelihood.common = None
+
+    def _draws(self, task: Task, noise: Tensors) -> tuple[Draws | None, Draws | None]:
+        """Draws from the posteriors and from the priors, where they are needed."""
         posterior = self.model.draws(task, noise) if self.objective.uses_posterior else None
         prior = (
             self.model.prior_draws(task, noise, propose_local=self.objective.propose_local)
