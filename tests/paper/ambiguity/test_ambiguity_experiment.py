@@ -26,7 +26,7 @@ from dsvnp.paper.records import read_units
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.tables import tables_of
 from dsvnp.paper.runner import run
-from dsvnp.paper.settings import make_experiment
+from dsvnp.paper.settings import as_json, make_experiment
 
 CPU = torch.device("cpu")
 TINY = Measures(num_tests=3, num_points=10, context=(2, 6), max_draws=64, num_energy=8)
@@ -70,7 +70,7 @@ def test_the_paper_preset_has_every_rival_and_mixtures_of_three_sizes_on_the_hid
     assert rows["contamination"] == usual
     assert rows["branches"] == usual | {"full"}
     more = {f"{model}-mixture-{count}" for model in ("cnp", "tnp") for count in (5, 60)}
-    assert rows["hidden-pose"] == usual | {"full"} | more
+    assert rows["hidden-pose"] == usual | {"full", "dsvtnp-common"} | more
     assert {label.dataset for label in labels} == set(PROBLEMS)
     with pytest.raises(ValueError, match=r"unknown problem 'branchs'\. Did you mean 'branches'"):
         AmbiguityExperiment(problems=("branchs",)).labels()
@@ -83,12 +83,21 @@ def test_recipes_and_heads():
     assert (default.kind, default.arch["dim_local"]) == ("npml", 4)
     assert paper == COSINE
     assert recipe_of(Label("dsvnp", "no-context")) == default
-    objective = recipe_of(Label("np"), {"anneal": 0.5, "late": 0.1}).settings(100).objective
-    assert objective == Objective(anneal="linear", anneal_steps=50, late_steps=10)
+    objective = recipe_of(Label("np"), {"anneal": 0.5, "late": 0.1, "common": 0.3}).settings(100).objective
+    assert objective == Objective(anneal="linear", anneal_steps=50, late_steps=10, common_steps=30)
     for row, likelihood in (("cnp-mixture-7", "mixture"), ("tnp-low-rank", "low-rank"), ("cnp", "gaussian")):
         arch = NetworkSizes().architecture(PROBLEMS["hidden-pose"], recipe_of(Label.parse(row)).arch)
         assert (arch.likelihood, arch.sigma_floor, arch.dim_y) == (likelihood, FLOOR, 8)
         assert arch.num_components == (7 if likelihood == "mixture" else 20)
+
+
+def test_a_unit_from_before_a_setting_of_its_recipe_is_kept_and_one_of_another_recipe_refused():
+    made, label = AmbiguityExperiment(), Label("dsvnp", "", "branches")
+    recipe = as_json(made.recipe(label))
+    del recipe["common"]
+    assert made.refuses(UnitResult(label, (0,), (), {"recipe": recipe})) is None
+    for other in (recipe | {"common": 0.5}, recipe | {"learning_rate": 3.0}):
+        assert made.refuses(UnitResult(label, (0,), (), {"recipe": other})) == "with another recipe"
 
 
 def test_references_are_the_means_of_the_problems_own_log_densities(tmp_path):

@@ -25,6 +25,7 @@ from dsvnp.paper.ambiguity.figures import (
 from dsvnp.paper.ambiguity.measures import Measures, measure_nets, measure_reference, without_context
 from dsvnp.paper.ambiguity.problems import PROBLEMS
 from dsvnp.paper.ambiguity.recipes import (
+    COMMON,
     NO_CONTEXT,
     REFERENCES,
     AmbiguityRecipe,
@@ -45,7 +46,7 @@ from dsvnp.training import Settings
 SIZES, MEASURES = NetworkSizes(), Measures()
 POSE = "hidden-pose"
 MIXTURE = "mixture"
-VARIANTS = ("dsvnp-paper", "dsvnp-no-context", "cnp-mixture", "cnp-low-rank", "tnp-mixture")
+VARIANTS = ("dsvnp-paper", "dsvnp-no-context", "dsvtnp-common", "cnp-mixture", "cnp-low-rank", "tnp-mixture")
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class AmbiguityExperiment(Experiment):
         """The labels that a variant stands for on a problem: one per number of components."""
         lookup(row, dict.fromkeys(VARIANTS), "variant")
         label = Label.parse(row)
-        if label.model not in self.models:
+        if label.model not in self.models or (label.variant == COMMON and problem != POSE):
             return []
         if label.variant != MIXTURE:
             return [label]
@@ -145,9 +146,11 @@ class AmbiguityExperiment(Experiment):
 
     def refuses(self, unit: UnitResult) -> str | None:
         """A row that was trained with other settings than its trials chose."""
-        if unit.label.model in REFERENCES or unit.extras.get("recipe") == as_json(self.recipe(unit.label)):
+        if unit.label.model in REFERENCES:
             return None
-        return "with another recipe"
+        # a setting that came later than the run has its default
+        trained = as_json(AmbiguityRecipe()) | unit.extras.get("recipe", {})
+        return None if trained == as_json(self.recipe(unit.label)) else "with another recipe"
 
     def train_nets(
         self, label: Label, recipe: AmbiguityRecipe, seeds: Sequence[int], place: Workplace

@@ -1,8 +1,9 @@
 """How each model and rival of the ambiguity experiment is made and trained, and eight trials of settings for each.
 
 A row of the experiment is a model or a variant of one: "dsvnp" has the recipe `default`, "dsvnp-paper" the paper's,
-"dsvnp-no-context" is the default without a context (a CVAE), "cnp-mixture-20" has a head of 20 components, and
-"cnp-low-rank" a Gaussian over all outputs. Networks are of the same sizes throughout.
+"dsvnp-no-context" is the default without a context (a CVAE), "dsvtnp-common" has one σ for all outputs at first,
+"cnp-mixture-20" a head of 20 components, and "cnp-low-rank" a Gaussian over all outputs. Networks are of the same sizes
+throughout.
 
 `studies/ambiguity_choice.py` judges the trials on tasks of the training distribution. What it chooses is kept in
 `chosen.json`: for each row the settings that differ from its recipe here.
@@ -26,21 +27,27 @@ FLOOR = 0.01
 CHOSEN = "chosen.json"
 MIDDLE = 20  # components of the mixtures that are tuned
 NO_CONTEXT = "no-context"
+COMMON = "common"  # one σ for all outputs at first
 REFERENCES = ("truth", "diagonal", "full")  # what is known of a problem without any training
 Changes = dict[str, Any]  # settings of a recipe, or of an architecture, by name
 
 
 @dataclass(frozen=True)
 class AmbiguityRecipe(Recipe):
-    """How a model is made and trained; see `Objective` for the last two."""
+    """How a model is made and trained; see `Objective` for the last three."""
 
     arch: Changes = field(default_factory=dict)  # changes of the architecture
     late: float = 0.0  # share of the steps over which β_local falls from 100 times its value
     free_bits: float = 0.0  # nats per dimension of z_* that cost nothing
+    common: float = 0.0  # share of the steps in which all outputs have one σ; 2/3 at most
 
     def settings(self, num_steps: int, **others: Any) -> Settings:
         made = super().settings(num_steps, **others)
-        own: Changes = {"free_bits": self.free_bits, "late_steps": steps_of(self.late, num_steps)}
+        own: Changes = {
+            "free_bits": self.free_bits,
+            "late_steps": steps_of(self.late, num_steps),
+            "common_steps": steps_of(self.common, num_steps),
+        }
         return replace(made, objective=replace(made.objective, **own))
 
 
@@ -76,6 +83,9 @@ RECIPES = {
     "dsvnp-no-context": DEFAULT,
     "tnp": replace(COSINE, learning_rate=5e-4),
     "dsvtnp": replace(COSINE, learning_rate=5e-4, anneal=0.25),
+    "dsvtnp-common": replace(
+        COSINE, kind="npml", train_global=2, train_local=4, common=0.3, arch={"dim_local": 8}
+    ),
 }
 RATES = (3e-4, 5e-4, 1e-3, 2e-3)
 # Two ways of training, each with four rates: eight trials for every row.
@@ -86,6 +96,7 @@ WAYS: dict[str, tuple[Changes, Changes]] = {
     "dsvnp": ({}, {"arch": {"dim_local": 8}}),
     "dsvnp-paper": ({}, {"anneal": 0.5}),
     "dsvtnp": ({}, {"kind": "npml", "train_global": 2, "train_local": 4}),
+    "dsvtnp-common": ({}, {"anneal": 0.5}),
 }
 PLAIN_WAYS: tuple[Changes, Changes] = ({}, {"clip": 1.0})  # of models that draw nothing
 

@@ -24,11 +24,11 @@ from dsvnp.paper.experiment import (
 from dsvnp.paper.field.figures import draw_course, draw_functions
 from dsvnp.paper.field.measures import measure_field, read_marks, validation
 from dsvnp.paper.field.panels import gp_panels, model_panels
-from dsvnp.paper.field.recipe import LOCAL, FieldRecipe, has_floor, sigma
+from dsvnp.paper.field.recipe import LOCAL, FieldRecipe, LocalLatent, has_floor, sigma
 from dsvnp.paper.field.unseen import TRAINED, TestSizes, draw_marks, learner_mark, measure_ceiling
 from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
-from dsvnp.paper.settings import as_json
+from dsvnp.paper.settings import as_json, rebuild
 from dsvnp.paper.weights import WithWeights
 from dsvnp.sources.gp import GPTasks
 from dsvnp.training import Settings
@@ -160,8 +160,10 @@ class FieldExperiment(WithWeights):
 
     def refuses(self, unit: UnitResult) -> str | None:
         """A row whose local latent was trained in another way."""
-        same = unit.extras.get("recipe") == self._local(unit.label)
-        return None if same else "with another recipe.local"
+        kept = unit.extras.get("recipe")
+        # a setting that came later than the run has its default
+        trained = None if kept is None else as_json(rebuild(LocalLatent, kept))
+        return None if trained == self._local(unit.label) else "with another recipe.local"
 
     def measurable(self, label: Label, seeds: Sequence[int], place: Workplace) -> list[int]:
         return list(seeds) if label in CEILINGS else super().measurable(label, seeds, place)
