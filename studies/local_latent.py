@@ -200,7 +200,9 @@ def measure_latents(
             task = new_sensors(known, generator, min(100, num_tasks))
             error = (model.predict(task, 256, generator=generator).mean - task.all_points()[0])[:, 20:]
             yield f"rmse_{known}", Y_STD * float(error.square().mean().sqrt())
-            yield f"log_likelihood_{known}", log_likelihood(model, task, max_draws=MAX_DRAWS).mean
+            found = log_likelihood(model, task, max_draws=MAX_DRAWS)
+            yield f"log_likelihood_{known}", found.mean
+            yield from ((f"{name}_{known}", getattr(found, name)) for name in ("method", "draws", "still"))
         return
     batches = [known.task for known in PROBLEMS[problem].tasks(num_tasks, generator)]
     found = log_likelihood(model, batches, max_draws=MAX_DRAWS)
