@@ -23,7 +23,7 @@ NPML = Objective(kind="npml", num_global=2, num_local=4)
 class LocalLatent:
     """How DSVNP and DSVTNP infer and weigh their local latent; see `Architecture` for the first five.
 
-    NPML with four numbers was the best of nine recipes for DSVNP on other problems (results/local-latent), there with
+    NPML with four numbers was the best of seven recipes for DSVNP on other problems (results/local-latent), there with
     the weight of KL_L rising from 0. Without a floor under σ that start does harm: while KL_L is free, DSVTNP writes y
     into z_*, and after 4,000 steps its validation is at −200 nats. The weight is therefore 1 from the start.
     """
