@@ -21,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dsvnp import MODELS, NPRegressor
+from dsvnp.tabular.base import Evaluation
 from dsvnp.tabular.trained.ensemble import Draws
 from dsvnp.training import Fleet
 
@@ -444,6 +445,35 @@ def test_known_rows_are_evaluated_as_a_naive_loop_would():
     assert len(found.calibration) == 59
     with pytest.raises(ValueError, match="y has no known output"):
         fitted.evaluate(X, np.full_like(Y, np.nan))
+
+
+def test_evaluation_doubles_the_draws_until_the_likelihood_is_still():
+    X, Y = table(rows=60)
+    fitted = NPRegressor(**{**QUICK, "max_steps": 40, "n_draws": 2}).fit(X, Y)
+    found = fitted.evaluate(X, Y)
+    numbers, costs = zip(*found.nll_by_draws.items(), strict=True)
+    assert numbers == tuple(2 * 2**k for k in range(len(numbers)))
+    assert costs[0] == pytest.approx(found.summary["neural process"]["nll"], abs=1e-9)
+    changes = np.abs(np.diff(costs))
+    assert numbers[-1] == 512 or (changes[-2:] < 0.01).all()
+    assert not any((changes[i : i + 2] < 0.01).all() for i in range(len(changes) - 2))
+    more = copy(fitted)
+    more.n_draws = numbers[-1]
+    assert more.evaluate(X, Y).summary["neural process"]["nll"] == pytest.approx(costs[-1], abs=1e-9)
+
+
+def test_an_evaluation_advises_more_draws_only_where_they_lower_the_likelihood():
+    def advice(by_draws):
+        return Evaluation({}, torch.zeros(0), None, by_draws).advice
+
+    assert (
+        advice({8: 1.25, 16: 1.2, 32: 1.195})
+        == "With n_draws=32 in place of 8 the NLL would be 1.195, not 1.25"
+    )
+    assert advice({8: 1.25, 16: 1.249, 32: 1.247}) == advice({1024: 1.0}) == advice({}) == ""
+    X, Y = table(rows=30)
+    assert NPRegressor(random_state=0).fit(X, Y).evaluate(X, Y).nll_by_draws == {}
+    assert NPRegressor(**{**QUICK, "model": "cnp"}).fit(X, Y).evaluate(X, Y).nll_by_draws == {}
 
 
 def test_few_rows_are_said_to_be_few():

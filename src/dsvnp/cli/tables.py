@@ -209,6 +209,8 @@ def evaluate(
     messages.show(found.summary, f"{known} rows of {table.name}", targets)
     if found.classes is not None:
         messages.print_table(found.classes, "Each class against all others")
+    if found.advice:
+        typer.echo(f"{found.advice}.")
     if plot is not None:
         plot.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(plot, calibration_plot(found.calibration, table.name))

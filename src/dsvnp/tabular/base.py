@@ -7,9 +7,10 @@ distribution of rows; every other answer is a reduction of it.
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -30,8 +31,12 @@ from dsvnp.tabular.rows.reading import check_lengths, pair_of
 from dsvnp.tabular.rows.remoteness import FEW, remoteness, usual_distance
 from dsvnp.tabular.saved import saving
 from dsvnp.tabular.saved.content import content_of
-from dsvnp.tabular.summary import Summary, calibration_of, classes_as_text, summarise
-from dsvnp.tabular.trained.ensemble import Answering, Draws
+from dsvnp.tabular.summary import Summary, calibration_of, classes_as_text, nll_each, summarise
+from dsvnp.tabular.trained.ensemble import ROWS, Answering, Draws
+
+STILL = 0.01  # nats: a smaller change of the NLL with twice as many draws counts as none
+MOST_DRAWS = 512  # of each replica, up to which the draws are doubled
+Question = tuple[Pair, Tensor, Tensor]  # context rows, inputs, and the outputs that are known of them
 
 
 class Uncertainty(NamedTuple):
@@ -48,6 +53,18 @@ class Evaluation(NamedTuple):
     summary: Summary  # name of a predictor → metric → value
     calibration: Tensor  # what a calibration plot is made of, see `summary.calibration_of`
     classes: list[list[str]] | None  # a table of text with one row per class; None for numbers
+    # NLL by the number of draws of each replica: first `n_draws`, which all else is measured with, then doubled until
+    # it is still or `MOST_DRAWS` are reached; empty where nothing is drawn
+    nll_by_draws: dict[int, float]
+
+    @property
+    def advice(self) -> str:
+        """A sentence on `n_draws` where more of them would lower the NLL, or an empty text."""
+        few, many = min(self.nll_by_draws, default=0), max(self.nll_by_draws, default=0)
+        now, then = self.nll_by_draws.get(few, 0.0), self.nll_by_draws.get(many, 0.0)
+        if now - then < STILL:
+            return ""
+        return f"With n_draws={many} in place of {few} the NLL would be {then:.4g}, not {now:.4g}"
 
 
 class BaseNP(Pictures, Learner, ABC):
@@ -204,28 +221,52 @@ class BaseNP(Pictures, Learner, ABC):
     def evaluate(self, X: Any, y: Any, context: Any = None) -> Evaluation:
         """Measure predictions of rows whose outputs are known, next to simple predictions.
 
-        Rows of which no output is known do not count.
+        Rows of which no output is known do not count. The NLL is that of the mixture which `predict_dist` returns;
+        `nll_by_draws` says what more draws of the latents would give.
         """
         return self.evaluate_tasks([(X, y, context)])
 
     def evaluate_tasks(self, tasks: Iterable[tuple[Any, Any, Any]]) -> Evaluation:
         """Measure predictions of tasks (X, y, context) together; a context of None is the estimator's own."""
         check_is_fitted(self)
-        draws, asked = self.ensemble_.draws(self.n_draws, self.noise_seed_), []
+        asked: list[Question] = []
         for X, y, context in tasks:
             x, outputs = self._read_pair(X, y, reset=False)
             if len(x):
-                asked.append((self.ensemble_.predict(self._context_rows(context), x, draws), x, outputs))
+                asked.append((self._context_rows(context), x, outputs.to(self.ensemble_.device)))
         if not asked:
             raise ValueError("y has no known output; there is nothing to measure by")
-        found, inputs, known = zip(*asked, strict=True)
-        predictive, outputs = concatenate(found, dim=3), torch.cat(known).to(self.ensemble_.device)
+        draws = self.ensemble_.draws(self.n_draws, self.noise_seed_)
+        found = [self.ensemble_.predict(context, x, draws) for context, x, _ in asked]
+        _, inputs, known = zip(*asked, strict=True)
+        predictive, outputs = concatenate(found, dim=3), torch.cat(known)
         predictions = {"neural process": predictive, **self.ensemble_.baselines(torch.cat(inputs))}
         return Evaluation(
             summarise(predictions, outputs, self.target_names_),
             calibration_of(predictive, outputs).cpu(),
             None if self.kind == "regressor" else classes_as_text(predictive, outputs, self._labels()),
+            self._nll_by_draws(asked),
         )
+
+    def _nll_by_draws(self, asked: Sequence[Question]) -> dict[int, float]:
+        """NLL of known rows with `n_draws`, and doubled until two doublings in a row change it by less than `STILL`."""
+        if not self.ensemble_.draws_latents:
+            return {}
+        found: dict[int, float] = {}
+        number, still = self.n_draws, 0
+        while still < 2 and (number <= MOST_DRAWS or not found):
+            draws = self.ensemble_.draws(number, self.noise_seed_)
+            nll = torch.cat([part for each in asked for part in self._nll_parts(draws, *each)])
+            found[number] = float(nll.mean())
+            still = still + 1 if abs(found[number] - found.get(number // 2, math.inf)) < STILL else 0
+            number *= 2
+        return found
+
+    def _nll_parts(self, draws: Draws, context: Pair, x: Tensor, y: Tensor) -> Iterator[Tensor]:
+        """NLL of some rows at a time: the components of all draws of many rows would fill the memory."""
+        answer = self.ensemble_.condition(context, draws)
+        for rows, outputs in zip(x.split(ROWS), y.split(ROWS), strict=True):
+            yield nll_each(answer(rows), outputs)
 
     def _labels(self) -> Sequence[Any]:
         """The labels of a classifier."""

@@ -60,16 +60,23 @@ def measure(predictive: Predictive, y: Tensor, names: Sequence[str]) -> dict[str
     covered = {
         f"coverage_{round(100 * level)}": float((off_centre <= level).double().mean()) for level in LEVELS
     }
-    # Outputs by themselves: a sum over outputs would be another number for tables of other widths.
-    log_prob = predictive.log_prob_each(y[None])[0][known]
     roots = [float(error[known[:, i], i].mean().sqrt()) for i in range(y.shape[1])]
     return {
-        "nll": float(-log_prob.mean()),
+        "nll": float(nll_each(predictive, y).mean()),
         "crps": float(predictive.crps(y[None])[0][known].mean()),
         "mse": float(error[known].mean()),
         **dict(zip(_names_of_roots(names), roots, strict=True)),
         **covered,
     }
+
+
+def nll_each(predictive: Predictive, y: Tensor) -> Tensor:
+    """Negative log-density of each known output by itself, or log-loss of each label, [N]."""
+    if isinstance(predictive, CategoricalPredictive):
+        return -predictive.log_prob(y[None])[0]
+    assert isinstance(predictive, GaussianPredictive)
+    # Outputs by themselves: a sum over outputs would be another number for tables of other widths.
+    return -predictive.log_prob_each(y[None])[0][~torch.isnan(y)]
 
 
 def pit_of(predictive: GaussianPredictive, y: Tensor) -> Tensor:
@@ -117,7 +124,7 @@ def _measure_classes(predictive: CategoricalPredictive, y: Tensor) -> dict[str, 
     probs, labels = predictive.mean[0], y[:, 0]
     recall = [float((probs.argmax(1) == label)[labels == label].double().mean()) for label in labels.unique()]
     return {
-        "nll": float(-predictive.log_prob(y[None]).mean()),
+        "nll": float(nll_each(predictive, y).mean()),
         "accuracy": float(accuracy(probs, labels)),
         "balanced_accuracy": sum(recall) / len(recall),
         "auc": _auc(probs, labels),

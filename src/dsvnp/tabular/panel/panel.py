@@ -94,6 +94,8 @@ class Panel:
         problem = replace(self.problem, device=device)
         return replace(self, problem=problem, stretch=self.stretch.to(device), prior=self.prior.to(device))
 
+    draws_latents = False  # its networks have none
+
     def draws(self, number: int, seed: int) -> Draws:
         """Nothing is drawn: members are the functions that there are."""
         return Draws(1, 1, 0)

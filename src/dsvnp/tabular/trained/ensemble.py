@@ -100,6 +100,11 @@ class Ensemble:
         """The scaling of inputs by which distances are measured."""
         return self.replicas[0].inputs
 
+    @property
+    def draws_latents(self) -> bool:
+        """Whether a prediction depends on how many draws it is made of."""
+        return bool(self.replicas[0].model.noise_shapes(1, 1, 1, 1, shared=True))
+
     def draws(self, number: int, seed: int) -> Draws:
         """So many draws for each member: two of z_* for each z_G tell what z_* varies from what z_G does."""
         num_global, num_local = draws_of(self.replicas[0].model, number)
