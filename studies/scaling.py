@@ -10,7 +10,8 @@ has not seen. Only lines at the constant rate belong there. To all sizes togethe
 
 with C = N·S the compute. For k times the compute of the main run the best size minimises L on N·S = k. Runs are cut
 into blocks of lines that are drawn again with replacement; the spread over such draws is the uncertainty. It writes
-`fit.json` into the folder, and `docs/images/scaling.svg`.
+`fit.json` into the folder, and `docs/images/scaling.svg`; the right panel shows the scores of `tables-validation.jsonl`
+above the folder, on real tables, if that file is there.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from torch.utils.flop_counter import FlopCounterMode
@@ -156,12 +158,40 @@ def flops_of_step(recipe: PretrainingRecipe) -> float:
 # --- all of it ---
 
 
-def draw(courses: dict[str, Course], found: dict[str, Any], flops: dict[str, float], path: Path) -> None:
-    """Loss against compute: the runs, the law of each size, and the best that the law gives for any compute."""
+def draw(
+    courses: dict[str, Course],
+    found: dict[str, Any],
+    flops: dict[str, float],
+    real: list[dict[str, float]],
+    path: Path,
+) -> None:
+    """Loss against compute and, of real tables, against steps."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.subplots()
+    figure = Figure(figsize=(11, 4.2) if real else (7, 4.2), layout="constrained")
+    panels = figure.subplots(1, 2 if real else 1, squeeze=False)[0]
+    _draw_law(panels[0], courses, found, flops)
+    if real:
+        _draw_real(panels[1], real)
+    figure.savefig(path)
+
+
+def _draw_real(axes: Axes, scores: list[dict[str, float]]) -> None:
+    """Scores of the main network on real tables; one line per sitting, which begins with a new optimiser."""
+    for kind, colour in (("numbers", "tab:blue"), ("classes", "tab:orange")):
+        for sitting in sorted({score["sitting"] for score in scores}):
+            some = [score for score in scores if score["sitting"] == sitting]
+            label = f"ten tables of {kind}" if sitting == scores[0]["sitting"] else None
+            steps, losses = [score["step"] for score in some], [score[kind] for score in some]
+            axes.plot(steps, losses, "o-", markersize=4, linewidth=1, color=colour, label=label)
+    axes.set(xlabel="steps, one line per sitting", ylabel="negative log-likelihood of a row of real tables")
+    axes.legend(frameon=False)
+
+
+def _draw_law(
+    axes: Axes, courses: dict[str, Course], found: dict[str, Any], flops: dict[str, float]
+) -> None:
+    """The runs, the law of each size, and the best that the law gives for any compute."""
     theta = np.array([found["fit"][name][0] for name in ("E", "ln A", "alpha", "ln B", "beta")])
     for name, course in courses.items():
         spent = course.steps * flops[name]
@@ -194,7 +224,6 @@ def draw(courses: dict[str, Course], found: dict[str, Any], flops: dict[str, flo
         xscale="log", xlabel="training compute, FLOP", ylabel="negative log-likelihood of synthetic tables"
     )
     axes.legend(frameon=False)
-    figure.savefig(path)
 
 
 def main() -> None:
@@ -217,7 +246,9 @@ def main() -> None:
         **predictions(list(courses.values()), compute),
     }
     (folder / "fit.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    draw(courses, found, flops, Path("docs/images/scaling.svg"))
+    scores = folder.resolve().parent / "tables-validation.jsonl"
+    real = [json.loads(line) for line in scores.read_text().splitlines()] if scores.is_file() else []
+    draw(courses, found, flops, real, Path("docs/images/scaling.svg"))
     print(json.dumps(found, indent=1))
 
 
