@@ -20,7 +20,7 @@ from dsvnp.locks import FolderInUseError, folder_lock
 from dsvnp.models import MODELS
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper import runner as running
-from dsvnp.paper.experiment import Experiment, Measurement, Printed, UnitResult, Workplace
+from dsvnp.paper.experiment import Drawn, Experiment, Measurement, Printed, UnitResult, Workplace
 from dsvnp.paper.label import Label
 from dsvnp.paper.records import UNITS_FILE, read_units, write_units
 from dsvnp.paper.runner import rows_of, run
@@ -251,6 +251,19 @@ def test_rows_merge_groups_of_seeds(tmp_path):
     assert merged["mean"] == pytest.approx(8 / 3, rel=1e-5)
     assert merged["std"] == pytest.approx(2.08167, rel=1e-5)  # of a sample, n − 1
     assert merged["median"] == 2.0
+
+
+def test_groups_of_seeds_that_took_other_draws_are_one_row():
+    drawn = [(Drawn("prior", 128, True),), (Drawn("importance", 2048, False),)]
+    units = [
+        UnitResult(Label("np"), (seed,), (Measurement("d", "nll", "t", "nats", (float(seed),), each),))
+        for seed, each in enumerate(drawn)
+    ]
+    (row,) = rows_of(Counting(), units)
+    assert row["seeds"] == [0.0, 1.0]
+    assert (row["draws"], row["still"]) == ([128, 2048], [True, False])
+    older = replace(units[0], measurements=(replace(units[0].measurements[0], drawn=()),))
+    assert [r["seeds"] for r in rows_of(Counting(), [older, units[1]])] == [[0.0], [1.0]]
 
 
 def test_one_seed_has_no_spread(tmp_path):

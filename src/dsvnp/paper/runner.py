@@ -186,8 +186,12 @@ def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path
 def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[str, Any]]:
     """One row per quantity, over all seeds, with the paper's figure."""
     measured = [(unit.label._replace(dataset=""), m) for unit in units for m in unit.measurements]
-    rows, groups = [], grouped(measured, lambda pair: (pair[0], replace(pair[1], values=())))
-    for (label, what), found in groups.items():
+    rows = []
+    # values whose draws were not counted stay apart from those whose draws were
+    groups = grouped(
+        measured, lambda pair: (pair[0], replace(pair[1], values=(), drawn=()), bool(pair[1].drawn))
+    )
+    for (label, what, _), found in groups.items():
         values = [value for _, m in found for value in m.values]
         names = what.dataset, str(label), what.metric, what.split, what.unit
         row = make_row(*names, values, experiment.paper_figure(label, what))
