@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal
 
 from dsvnp.autoregression import random_orders
 from dsvnp.models import Architecture, make_model
+from dsvnp.paper.experiment import EXACT
 from dsvnp.paper.field.measures import chain_likelihoods, measure_field, read_marks, task_means, validation
 from dsvnp.paper.field.panels import curves, gp_panels, model_panels, posterior
 from dsvnp.paper.field.unseen import (
@@ -96,7 +97,7 @@ def test_fewer_batches_are_the_first_of_more():
 def test_batches_and_medians():
     per_task = torch.cat([torch.full((16,), float(value)) for value in (1, 2, 9)])
     assert batch_means(per_task).tolist() == [1, 2, 9]
-    mean, median = summarised("rbf", "joint", [per_task])
+    mean, median = summarised("rbf", "joint", [per_task], [EXACT])
     assert (mean.values, median.values) == ((4.0,), (2.0,))
 
 

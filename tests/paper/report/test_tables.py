@@ -162,12 +162,16 @@ def test_every_experiment_has_its_words_in_its_folder(name):
 def test_a_table_tells_the_draws_behind_its_likelihoods(tmp_path):
     counted = {"method": ["prior", "importance"], "draws": [512, 128], "still": [True, False]}
     exact = {"method": ["exact"] * 2, "draws": [1, 1], "still": [True, True]}
-    rows = [row("dsvnp", [1.0, 2.0]) | counted, row("cnp", [1.0, 2.0]) | exact]
-    (table,) = tables_of(run_of(tmp_path / "new", rows))
-    assert "doubled until NLL was still" in table.caption
-    (_, (drawn,)), (_, (sure,)) = table.rows
-    assert drawn.notes == ("128–512 draws", "not still")
-    assert sure.notes == ()
+    fixed = {"method": ["prior"] * 2, "draws": [32, 32], "still": [None, None]}
+    rows = [row("dsvnp", [1.0, 2.0]) | counted, row("cnp", [1.0, 2.0]) | exact, row("np", [1.0, 2.0]) | fixed]
+    for metric in ("nll", "log-likelihood"):
+        renamed = [each | {"metric": metric} for each in rows]
+        (table,) = tables_of(run_of(tmp_path / metric, renamed))
+        assert table.caption.endswith("unless a cell says otherwise; one without a number of draws is exact.")
+        (_, (drawn,)), (_, (sure,)), (_, (given,)) = table.rows
+        assert drawn.notes == ("128–512 draws", "not still")
+        assert sure.notes == ()
+        assert given.notes == ("32 draws", "not doubled")
     (table,) = tables_of(run_of(tmp_path / "old", [row("dsvnp", [1.0])], num_global=32))
     assert table.caption == (
         "Lower is better; 1 seed. NLL is from 32 draws, which may be too few where latents are active."

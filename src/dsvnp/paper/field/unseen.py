@@ -1,12 +1,13 @@
 """What the field's models are tested on, and what nothing can beat there: tasks and their exact likelihoods."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from dsvnp.estimation import Method
-from dsvnp.paper.experiment import Measurement
+from dsvnp.paper.experiment import EXACT, Drawn, Measurement
 from dsvnp.sources.gp import GPPrior, KnownTask, gp_tasks
 from dsvnp.sources.gp_exact import ExactLikelihoods, exact, integrated
 from dsvnp.task import Task
@@ -111,13 +112,13 @@ def batch_means(per_task: Tensor) -> Tensor:
     return per_task.double().unflatten(0, (-1, SHARE)).mean(1)
 
 
-def summarised(dataset: str, split: str, values: list[Tensor]) -> list[Measurement]:
+def summarised(dataset: str, split: str, values: list[Tensor], drawn: Sequence[Drawn]) -> list[Measurement]:
     """Mean and median over batches of a log-likelihood of each net, given for each task [N]."""
     batches = [batch_means(each) for each in values]
     means, medians = (tuple(float(f(b)) for b in batches) for f in (torch.mean, torch.median))
     return [
-        Measurement(dataset, "log-likelihood", split, UNIT, means),
-        Measurement(dataset, "log-likelihood-median", split, UNIT, medians),
+        Measurement(dataset, "log-likelihood", split, UNIT, means, tuple(drawn)),
+        Measurement(dataset, "log-likelihood-median", split, UNIT, medians, tuple(drawn)),
     ]
 
 
@@ -127,17 +128,17 @@ def measure_ceiling(variant: str, sizes: TestSizes, repeats: int, device: torch.
     A variant is "" for known hyper-parameters, "floor" for the same with σ ≥ 0.1, "integrated" for a learner that knows
     the prior of the training tasks alone. None of them models contamination.
     """
-    rows = []
+    rows, drawn = [], [EXACT] * repeats
     whole = variant != "integrated"
     number = sizes.num_batches if whole else min(sizes.joint_batches, sizes.num_batches)
     for dataset, prior in PRIORS.items():
         tasks = draw_unseen(dataset, number, sizes.num_points, device)
         found = [_ceiling(variant, known, prior, sizes.num_nodes) for known in tasks]
         marginal = torch.cat([likelihoods.task_means() for likelihoods in found])
-        rows += summarised(dataset, "marginal", [marginal] * repeats)
+        rows += summarised(dataset, "marginal", [marginal] * repeats, drawn)
         if variant != "floor":
             joint = torch.cat([likelihoods.per_task for likelihoods in found])
-            rows += summarised(dataset, "joint", [joint] * repeats)
+            rows += summarised(dataset, "joint", [joint] * repeats, drawn)
     return rows
 
 

@@ -172,14 +172,15 @@ def _verdict(row: Row, run: Run) -> str:
 
 def draws_text(rows: Sequence[Row], run: Run) -> str:
     """A sentence on the draws of latents behind a table's likelihoods; empty where there are none."""
-    likelihoods = [row for row in rows if row["metric"].startswith("nll")]
+    likelihoods = [row for row in rows if row["metric"].startswith(("nll", "log-likelihood"))]
     counted, fixed = [row for row in likelihoods if "draws" in row], fixed_draws(run)
     if counted:
         rest = (
             "exact" if len(counted) == len(likelihoods) else f"exact, or from {fixed} where latents are drawn"
         )
         return (
-            f" Draws of latents were doubled until NLL was still; a cell without a number of draws is {rest}."
+            " Draws of latents were doubled until the estimate was still, unless a cell says otherwise; one without a "
+            f"number of draws is {rest}."
         )
     if not likelihoods or not fixed:
         return ""
@@ -209,7 +210,13 @@ def _draws_notes(row: Row) -> list[str]:
     if not drawn:
         return []
     span = dict.fromkeys([min(drawn), max(drawn)])
-    return ["–".join(map(str, span)) + " draws", *(["not still"] if not all(row["still"]) else [])]
+    return ["–".join(map(str, span)) + " draws", *unsettled(row)]
+
+
+def unsettled(row: Row) -> list[str]:
+    """Marks of an estimate that more draws may move; none where they suffice or were not counted."""
+    marks = {False: "not still", None: "not doubled"}
+    return [text for mark, text in marks.items() if mark in row.get("still", ())]
 
 
 def _goal_text(goals: set[str | float | None]) -> str:
