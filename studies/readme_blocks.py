@@ -25,8 +25,8 @@ BLOCK = re.compile(r"(<!-- dsvnp report (\S+): (\S+) -->\n)(.*?)(<!-- end -->)",
 ARROWS: dict[str | float | None, str] = {"lower": "↓", "higher": "↑"}
 KEY = (
     "Mean ± standard deviation over seeds, on unseen data; in brackets the paper's figure. ↓ lower is better, "
-    "↑ higher. Bold is better than all others of its line by more than two standard errors, paired over seeds (splits "
-    "of a table share rows: their standard errors are too small)."
+    "↑ higher. Bold is better than all others of its line by more than two standard errors, paired over the seeds that "
+    "both have (splits of a table share rows: their standard errors are too small)."
 )
 MODELS = ("nn", "mc-dropout", "cnp", "np", "attnnp", "dsvnp")
 

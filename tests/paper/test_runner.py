@@ -242,12 +242,14 @@ def test_seeds_may_begin_anywhere(tmp_path):
     run(Counting(models=("cnp",), num_seeds=3, first_seed=4), place(tmp_path))
     units = read_units(tmp_path)["units"]
     assert [unit["seeds"] for unit in units] == [[4, 5], [6]]
+    assert row(tmp_path, "cnp")["seed_numbers"] == [4, 5, 6]
 
 
 def test_rows_merge_groups_of_seeds(tmp_path):
     run(Counting(), place(tmp_path))
     merged = row(tmp_path, "cnp")
     assert merged["seeds"] == [1.0, 2.0, 5.0]
+    assert "seed_numbers" not in merged  # 0, 1, 2
     assert merged["mean"] == pytest.approx(8 / 3, rel=1e-5)
     assert merged["std"] == pytest.approx(2.08167, rel=1e-5)  # of a sample, n − 1
     assert merged["median"] == 2.0

@@ -43,7 +43,7 @@ def results(tmp_path) -> Path:
 
 def test_a_line_a_quantity_and_a_column_a_model_with_the_papers_in_brackets(results):
     key, blank, *table = block(results, "results").splitlines()
-    assert "by more than two standard errors, paired over seeds" in key
+    assert "by more than two standard errors, paired over the seeds that both have" in key
     assert blank == ""
     assert table == [
         "|  | NN | CNP | DSVNP | seeds |",

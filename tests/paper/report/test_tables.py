@@ -94,13 +94,40 @@ def test_a_mean_that_exploded_is_never_the_best(tmp_path):
         ([1.0, 2.0, 3.0], [1.1, 2.0, 3.1], False),  # 0.067 with a standard error of 0.033
         ([1.0, 2.0, 3.0], [1.1, 2.05, 3.1], True),  # 0.083 with a standard error of 0.017
         ([1.0], [2.0], False),
-        ([1.0, 1.0], [2.0, 2.0, 2.0], False),  # which belong together is not known
+        ([1.0, 1.0], [2.0, 2.0, 2.0], True),  # over the two seeds that both have
+        ([1.0, 1.0], [2.0, 0.8, 9.0], False),  # where it is not ahead
     ],
 )
 def test_bold_is_what_exceeds_two_standard_errors_paired_over_seeds(mine, its, clear):
     rows = [row("np", mine), row("cnp", its), row("gp", [9.0 + value for value in mine])]
     best = clear_best(rows, "lower")
     assert (best is not None and best["model"] == "np") is clear
+
+
+@pytest.mark.parametrize(
+    ("numbers", "clear"),
+    [([0, 1, 2], False), ([2, 0, 1], True), ([2, 5, 6], False), ([5, 6, 7], False)],
+)
+def test_seeds_are_paired_by_their_numbers(numbers, clear):
+    rows = [row("np", [1.0, 2.0, 3.0]), row("cnp", [3.5, 1.5, 2.5], seed_numbers=numbers)]
+    assert (clear_best(rows, "lower") is rows[0]) is clear
+
+
+@pytest.mark.parametrize(("value", "clear"), [(5.0, True), (1.9, False)])
+def test_a_row_of_one_seed_prevents_bold_only_by_a_better_mean(value, clear):
+    rows = [row("np", [1.0, 2.0, 3.0]), row("cnp", [1.5, 2.5, 3.5]), row("tnp", [value])]
+    assert (clear_best(rows, "lower") is rows[0]) is clear
+    assert clear_best(rows[::2], "lower") is None  # nothing to compare with
+
+
+def test_references_neither_win_nor_prevent_bold(tmp_path):
+    shared = {"dataset": "rbf", "metric": "log-likelihood", "split": "marginal"}
+    rows = [
+        row(model, [value, value + 0.1], **shared)
+        for model, value in (("tnp", 1.3), ("np", 0.3), ("gp", 1.5), ("gp-floor", 1.3))
+    ]
+    (table,) = tables_of(run_of(tmp_path, rows, "field"))
+    assert [cells[0].best for _, cells in table.rows] == [True, False, False, False]
 
 
 def test_the_only_model_is_not_called_the_best(tmp_path):

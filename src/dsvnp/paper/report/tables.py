@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dsvnp.paper.label import Label
-from dsvnp.paper.report.about import about, goal_of, is_headline, metric_text, split_text, unit_text
+from dsvnp.paper.report.about import (
+    about,
+    goal_of,
+    is_headline,
+    is_reference,
+    metric_text,
+    split_text,
+    unit_text,
+)
 from dsvnp.paper.report.numbers import clear_best, mean_and_spread, needs_median, number, printed, verdict
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.rows import grouped
@@ -117,7 +125,8 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
     cells = {(row["model"], row[across]): _cell(row, run, seeds) for row in rows}
     for column in columns:
         mine = [row for row in rows if row[across] == column]
-        if (best := clear_best(mine, goal_of(mine[0], run))) is not None:
+        trained = [row for row in mine if not is_reference(run, row)]
+        if (best := clear_best(trained, goal_of(mine[0], run))) is not None:
             cells[best["model"], column] = replace(cells[best["model"], column], best=True)
     if across == "quantity":
         first = {row[across]: row for row in reversed(rows)}
