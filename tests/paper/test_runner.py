@@ -255,15 +255,18 @@ def test_rows_merge_groups_of_seeds(tmp_path):
     assert merged["median"] == 2.0
 
 
-def test_groups_of_seeds_that_took_other_draws_are_one_row():
+def test_groups_of_seeds_with_other_draws_and_batches_are_one_row():
     drawn = [(Drawn("prior", 128, True),), (Drawn("importance", 2048, False),)]
     units = [
-        UnitResult(Label("np"), (seed,), (Measurement("d", "nll", "t", "nats", (float(seed),), each),))
+        UnitResult(
+            Label("np"), (seed,), (Measurement("d", "nll", "t", "nats", (float(seed),), each, (10 + seed,)),)
+        )
         for seed, each in enumerate(drawn)
     ]
     (row,) = rows_of(Counting(), units)
     assert row["seeds"] == [0.0, 1.0]
     assert (row["draws"], row["still"]) == ([128, 2048], [True, False])
+    assert row["batches"] == [10, 11]
     older = replace(units[0], measurements=(replace(units[0].measurements[0], drawn=()),))
     assert [r["seeds"] for r in rows_of(Counting(), [older, units[1]])] == [[0.0], [1.0]]
 
@@ -351,6 +354,10 @@ def test_units_survive_being_written(tmp_path):
     read = UnitResult.from_dict(unit)
     assert (read.label, read.seeds, read.extras) == (Label("cnp"), (0,), {"seeds": [0]})
     assert read.measurements[0] == Measurement("numbers", "nll", "test-J", "nats", (1.0,))
+    assert not {"drawn", "batches"} & unit["measurements"][0].keys()
+    full = replace(read.measurements[0], drawn=(Drawn("prior", 128, None),), batches=(1024,))
+    kept = running.stored(replace(read, measurements=(full,)))
+    assert kept.measurements == (full,)
     assert "CPU" in read.machine
 
 

@@ -61,6 +61,8 @@ class Measurement:
     values: tuple[float, ...]  # one per seed of the unit
     # for a likelihood the draws behind each value; empty where they were not counted
     drawn: tuple[Drawn, ...] = ()
+    # the batches of tests that each value is a mean over; empty where rows do not differ in them
+    batches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,9 @@ class UnitResult:
         """The unit as `units.json.gz` holds it."""
         others = {name: value for name, value in asdict(self).items() if name != "label"}
         for m in others["measurements"]:
-            if not m["drawn"]:  # nothing to say: results from before have no such key
-                del m["drawn"]
+            for name in ("drawn", "batches"):
+                if not m[name]:  # nothing to say: results from before have no such key
+                    del m[name]
         return {"model": str(self.label), **others}
 
 
@@ -96,7 +99,9 @@ def _measurement(data: dict[str, Any]) -> Measurement:
     """A measurement as JSON holds it; a value that JSON could not hold is not a number."""
     values = tuple(math.nan if value is None else value for value in data["values"])
     drawn = tuple(Drawn(*each) for each in data.get("drawn", ()))
-    return Measurement(**{**data, "values": values, "drawn": drawn})
+    return Measurement(
+        **{**data, "values": values, "drawn": drawn, "batches": tuple(data.get("batches", ()))}
+    )
 
 
 @dataclass(frozen=True)

@@ -195,13 +195,15 @@ def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[st
         numbers = [seed for unit, _ in found for seed in unit.seeds]
         if numbers != list(range(len(numbers))):
             row["seed_numbers"] = numbers
+        if batches := [each for _, m in found for each in m.batches]:
+            row["batches"] = batches
         rows.append(row | _draws_of([each for _, m in found for each in m.drawn]))
     return rows
 
 
 def _row_key(unit: UnitResult, m: Measurement) -> tuple[Label, Measurement, bool]:
     """The row of a measurement; values whose draws were not counted stay apart from those whose draws were."""
-    return unit.label._replace(dataset=""), replace(m, values=(), drawn=()), bool(m.drawn)
+    return unit.label._replace(dataset=""), replace(m, values=(), drawn=(), batches=()), bool(m.drawn)
 
 
 def _draws_of(drawn: Sequence[Drawn]) -> dict[str, Any]:

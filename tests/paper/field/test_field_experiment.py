@@ -4,6 +4,7 @@ import io
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from dsvnp.paper.field.recipe import FieldRecipe, LocalLatent
 from dsvnp.paper.field.unseen import PRIORS, TestSizes
 from dsvnp.paper.label import Label
 from dsvnp.paper.records import read_units
-from dsvnp.paper.runner import run
+from dsvnp.paper.runner import load_units, run
 from dsvnp.paper.settings import as_json, make_experiment, rebuild
 from dsvnp.training import Schedule
 
@@ -215,6 +216,15 @@ def test_the_other_floor_may_be_added_later_with_one_seed(tmp_path):
     seeds = {row["model"]: len(row["seeds"]) for row in rows}
     assert seeds == {"cnp": 2, "cnp-no-floor": 1}
     assert not any(math.isnan(row["mean"]) for row in rows if row["metric"] == "log-likelihood")
+
+
+def test_committed_rows_may_be_added_to():
+    made = FieldExperiment.presets()["paper"]
+    folder = Path(__file__).parents[3] / "results" / "field"
+    units = {str(unit.label): unit for unit in load_units(made, folder, resume=True)}
+    kept = {(m.dataset, m.split): m.batches for m in units["np"].measurements if m.batches}
+    assert kept["periodic", "marginal"] == (1024,) * 3
+    assert read_units(folder)["config"]["tests"].keys() == as_json(made)["tests"].keys()
 
 
 def test_rows_whose_local_latent_was_trained_in_another_way_are_refused():

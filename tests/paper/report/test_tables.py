@@ -130,6 +130,19 @@ def test_references_neither_win_nor_prevent_bold(tmp_path):
     assert [cells[0].best for _, cells in table.rows] == [True, False, False, False]
 
 
+def test_batches_of_tests_are_said_where_they_differ_and_such_rows_are_not_compared(tmp_path):
+    rows = [
+        row("np", [1.0, 1.1], batches=[1024, 3000]),
+        row("cnp", [2.0, 2.1], batches=[3000, 3000]),
+        row("tnp", [3.0, 3.1], batches=[3000, 3000]),
+    ]
+    (table,) = tables_of(run_of(tmp_path, rows))
+    assert table.caption == "Lower is better; 2 seeds, 3000 batches of tests."
+    assert [cells[0].notes for _, cells in table.rows] == [("1024–3000 batches",), (), ()]
+    assert clear_best(rows, "lower") is None
+    assert clear_best(rows[1:], "lower") is rows[1]
+
+
 def test_the_only_model_is_not_called_the_best(tmp_path):
     (table,) = tables_of(run_of(tmp_path, [row("np", [1.0])]))
     assert not table.rows[0][1][0].best

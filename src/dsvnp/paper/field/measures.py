@@ -32,7 +32,7 @@ def measure_field(
     rows: list[Measurement] = []
     for dataset in unseen.PRIORS:
         known = unseen.draw_unseen(dataset, sizes.num_batches, sizes.num_points, device)
-        number = sizes.latent_batches if is_random(nets[0]) else sizes.num_batches
+        number = sizes.marginal_batches(dataset, is_random(nets[0]))
         rows += _estimated(dataset, "marginal", nets, unseen.compact(unseen.first(known, number)), sizes)
         some = unseen.compact(unseen.first(known, sizes.joint_batches))
         rows += _estimated(dataset, "joint", nets, some, sizes)

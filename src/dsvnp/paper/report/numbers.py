@@ -71,8 +71,10 @@ def clear_best(rows: Sequence[Mapping[str, Any]], goal: str | float | None) -> M
 def clearly_better(row: Mapping[str, Any], other: Mapping[str, Any], goal: str | float) -> bool:
     """Whether a row is better than another by more than two standard errors, paired over the seeds that both have.
 
-    With fewer than two such seeds it cannot be shown.
+    With fewer than two such seeds, or on other batches of tests, it cannot be shown.
     """
+    if set(row.get("batches", ())) != set(other.get("batches", ())):
+        return False
     mine, its = _by_seed(row), _by_seed(other)
     pairs = [(mine[seed], its[seed]) for seed in mine if seed in its]
     if len(pairs) < 2 or any(None in pair for pair in pairs):
