@@ -19,14 +19,14 @@ from dsvnp.paper.report.markdown import markdown_table
 from dsvnp.paper.report.numbers import clear_best, mean_and_spread, printed
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.speed import speed_table
-from dsvnp.paper.report.tables import Cell, Table, fixed_draws, tables_of
+from dsvnp.paper.report.tables import Cell, Table, fixed_draws, tables_of, unsettled
 
 BLOCK = re.compile(r"(<!-- dsvnp report (\S+): (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ARROWS: dict[str | float | None, str] = {"lower": "↓", "higher": "↑"}
 KEY = (
     "Mean ± standard deviation over seeds, on unseen data; in brackets the paper's figure. ↓ lower is better, "
-    "↑ higher. Bold is better than all others of its line by more than two standard errors, paired over seeds (splits "
-    "of a table share rows: their standard errors are too small)."
+    "↑ higher. Bold is better than all others of its line by more than two standard errors, paired over the seeds that "
+    "both have (splits of a table share rows: their standard errors are too small)."
 )
 MODELS = ("nn", "mc-dropout", "cnp", "np", "attnnp", "dsvnp")
 
@@ -127,7 +127,7 @@ def _readme_cell(row: Mapping[str, Any] | None, best: bool) -> Cell | None:
     if row is None:
         return None
     paper = "" if row["paper"] is None else f" ({printed(row['paper'])})"
-    return Cell(mean_and_spread(row) + paper, best=best)
+    return Cell(mean_and_spread(row) + paper, tuple(unsettled(row)), best=best)
 
 
 PAGES = ("README.md", "docs/training.md", "results/README.md")  # those with blocks

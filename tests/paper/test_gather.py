@@ -129,6 +129,21 @@ def test_rows_may_have_recipes_of_their_own_but_not_the_seeds_of_one_row(tmp_pat
     assert results(tmp_path / "new")["rows"][0]["model"] == "dsvnp"
 
 
+def test_seeds_keep_what_their_values_rest_on(tmp_path):
+    first, other = (field_run(tmp_path / name, 4, "cnp", seed) for seed, name in enumerate("ab"))
+    for number, folder in enumerate((first, other)):
+        record = read_units(folder)
+        basis = {"drawn": [["exact", 1, True]], "batches": [[1024], [3000]][number]}
+        record["units"][0]["measurements"][0] |= basis
+        record["config"]["tests"]["all_batches"] = [[], ["rbf"]][number]
+        write_units(folder, record)
+    gather(tmp_path / "both", [first, other])
+    assert results(tmp_path / "both")["rows"][0]["batches"] == [1024, 3000]
+    gather(tmp_path / "again", [tmp_path / "both", other])  # the second seed is known
+    assert results(tmp_path / "again")["rows"][0]["batches"] == [1024, 3000]
+    assert results(tmp_path / "again")["config"]["tests"]["all_batches"] == ["rbf"]
+
+
 def test_a_reference_of_fewer_seeds_is_counted_once_in_either_order(runs, tmp_path):
     few = toy_run(tmp_path / "few", ("np",), num_seeds=1)
     for number, folders in enumerate(([runs["cnp"], few], [few, runs["cnp"]])):

@@ -20,7 +20,7 @@ from dsvnp.locks import FolderInUseError, folder_lock
 from dsvnp.models import MODELS
 from dsvnp.paper import EXPERIMENTS
 from dsvnp.paper import runner as running
-from dsvnp.paper.experiment import Experiment, Measurement, Printed, UnitResult, Workplace
+from dsvnp.paper.experiment import Drawn, Experiment, Measurement, Printed, UnitResult, Workplace
 from dsvnp.paper.label import Label
 from dsvnp.paper.records import UNITS_FILE, read_units, write_units
 from dsvnp.paper.runner import rows_of, run
@@ -242,15 +242,33 @@ def test_seeds_may_begin_anywhere(tmp_path):
     run(Counting(models=("cnp",), num_seeds=3, first_seed=4), place(tmp_path))
     units = read_units(tmp_path)["units"]
     assert [unit["seeds"] for unit in units] == [[4, 5], [6]]
+    assert row(tmp_path, "cnp")["seed_numbers"] == [4, 5, 6]
 
 
 def test_rows_merge_groups_of_seeds(tmp_path):
     run(Counting(), place(tmp_path))
     merged = row(tmp_path, "cnp")
     assert merged["seeds"] == [1.0, 2.0, 5.0]
+    assert "seed_numbers" not in merged  # 0, 1, 2
     assert merged["mean"] == pytest.approx(8 / 3, rel=1e-5)
     assert merged["std"] == pytest.approx(2.08167, rel=1e-5)  # of a sample, n − 1
     assert merged["median"] == 2.0
+
+
+def test_groups_of_seeds_with_other_draws_and_batches_are_one_row():
+    drawn = [(Drawn("prior", 128, True),), (Drawn("importance", 2048, False),)]
+    units = [
+        UnitResult(
+            Label("np"), (seed,), (Measurement("d", "nll", "t", "nats", (float(seed),), each, (10 + seed,)),)
+        )
+        for seed, each in enumerate(drawn)
+    ]
+    (row,) = rows_of(Counting(), units)
+    assert row["seeds"] == [0.0, 1.0]
+    assert (row["draws"], row["still"]) == ([128, 2048], [True, False])
+    assert row["batches"] == [10, 11]
+    older = replace(units[0], measurements=(replace(units[0].measurements[0], drawn=()),))
+    assert [r["seeds"] for r in rows_of(Counting(), [older, units[1]])] == [[0.0], [1.0]]
 
 
 def test_one_seed_has_no_spread(tmp_path):
@@ -336,6 +354,10 @@ def test_units_survive_being_written(tmp_path):
     read = UnitResult.from_dict(unit)
     assert (read.label, read.seeds, read.extras) == (Label("cnp"), (0,), {"seeds": [0]})
     assert read.measurements[0] == Measurement("numbers", "nll", "test-J", "nats", (1.0,))
+    assert not {"drawn", "batches"} & unit["measurements"][0].keys()
+    full = replace(read.measurements[0], drawn=(Drawn("prior", 128, None),), batches=(1024,))
+    kept = running.stored(replace(read, measurements=(full,)))
+    assert kept.measurements == (full,)
     assert "CPU" in read.machine
 
 

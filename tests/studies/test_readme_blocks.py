@@ -43,7 +43,7 @@ def results(tmp_path) -> Path:
 
 def test_a_line_a_quantity_and_a_column_a_model_with_the_papers_in_brackets(results):
     key, blank, *table = block(results, "results").splitlines()
-    assert "by more than two standard errors, paired over seeds" in key
+    assert "by more than two standard errors, paired over the seeds that both have" in key
     assert blank == ""
     assert table == [
         "|  | NN | CNP | DSVNP | seeds |",
@@ -94,6 +94,16 @@ def test_an_unknown_block_is_named(results):
         rebuilt(BLOCKS.format("sped"), Report.find(results))
 
 
+def test_what_is_not_still_is_marked(results):
+    counted = {"metric": "log-likelihood", "split": "marginal", "dataset": "rbf", "method": ["prior"]}
+    rows = [
+        row("np", [0.3], **counted, draws=[128], still=[True]),
+        row("dsvnp", [0.4], **counted, draws=[16384], still=[False]),
+    ]
+    write_run(results / "field", rows, "field")
+    assert "| 0.300 | 0.400<br>not still | 1 |" in block(results, "results")
+
+
 def test_the_script_rebuilds_the_pages_of_a_clone_and_the_report_leaves_them_alone(results, monkeypatch):
     root = results.parent
     readme, page = root / "README.md", root / "docs" / "training.md"
@@ -117,6 +127,15 @@ def test_our_pages_agree_with_the_committed_results(name):
     text, count = rebuilt(committed, Report.find(ROOT / "results"))
     assert count == 1
     assert text == committed, REMEDY
+
+
+@pytest.mark.parametrize("folder", ["field", "completion-mnist", "ambiguity"])
+def test_every_committed_likelihood_keeps_the_draws_behind_it(folder):
+    rows = json.loads((ROOT / "results" / folder / "results.json").read_text(encoding="utf-8"))["rows"]
+    likelihoods = [each for each in rows if each["metric"].startswith(("nll", "log-likelihood"))]
+    assert likelihoods
+    for each in likelihoods:
+        assert len(each["draws"]) == len(each["still"]) == len(each["seeds"]), each
 
 
 def test_the_committed_report_agrees_with_the_committed_results():

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from rich.console import Console
 
+from dsvnp.estimation import LogLikelihood
 from dsvnp.models import NeuralProcess
 from dsvnp.naming import at_least_one
 from dsvnp.paper.label import Label
@@ -34,9 +35,19 @@ Unit = tuple[Label, Sequence[int]]  # what to run, with which seeds
 class Drawn(NamedTuple):
     """The draws behind a likelihood."""
 
-    method: str  # "exact", "prior" or "importance", see `dsvnp.estimation`
+    # "exact", "prior" or "importance", see `dsvnp.estimation`; "auto" where it is not known which of the last two
+    method: str
     draws: int  # K·S
-    still: bool  # whether two more doublings changed it by less than the tolerance
+    # whether two more doublings changed it by less than the tolerance; None where draws were not doubled
+    still: bool | None
+
+    @classmethod
+    def of(cls, found: LogLikelihood) -> Self:
+        """The draws behind an estimate."""
+        return cls(found.method, found.draws, found.still)
+
+
+EXACT = Drawn("exact", 1, True)  # nothing is drawn
 
 
 @dataclass(frozen=True)
@@ -48,8 +59,10 @@ class Measurement:
     split: str  # which part: "inter-J", "test-P", …
     unit: str  # unit of the value: "nats/point", "standard", "raw", …
     values: tuple[float, ...]  # one per seed of the unit
-    # for an estimate whose draws were doubled until they sufficed, what they were, one per seed
+    # for a likelihood the draws behind each value; empty where they were not counted
     drawn: tuple[Drawn, ...] = ()
+    # the batches of tests that each value is a mean over; empty where rows do not differ in them
+    batches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,8 +89,9 @@ class UnitResult:
         """The unit as `units.json.gz` holds it."""
         others = {name: value for name, value in asdict(self).items() if name != "label"}
         for m in others["measurements"]:
-            if not m["drawn"]:  # nothing to say: results from before have no such key
-                del m["drawn"]
+            for name in ("drawn", "batches"):
+                if not m[name]:  # nothing to say: results from before have no such key
+                    del m[name]
         return {"model": str(self.label), **others}
 
 
@@ -85,7 +99,9 @@ def _measurement(data: dict[str, Any]) -> Measurement:
     """A measurement as JSON holds it; a value that JSON could not hold is not a number."""
     values = tuple(math.nan if value is None else value for value in data["values"])
     drawn = tuple(Drawn(*each) for each in data.get("drawn", ()))
-    return Measurement(**{**data, "values": values, "drawn": drawn})
+    return Measurement(
+        **{**data, "values": values, "drawn": drawn, "batches": tuple(data.get("batches", ()))}
+    )
 
 
 @dataclass(frozen=True)

@@ -65,12 +65,12 @@ def _united(runs: Sequence[Path], loaded: Sequence[Sequence[UnitResult]]) -> lis
 
 def _at(unit: UnitResult, places: Sequence[int]) -> list[Measurement]:
     """The measurements of some of a unit's seeds."""
+
+    def some(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(items[place] for place in places) if items else ()
+
     return [
-        dataclasses.replace(
-            m,
-            values=tuple(m.values[place] for place in places),
-            drawn=tuple(m.drawn[place] for place in places) if m.drawn else (),
-        )
+        dataclasses.replace(m, values=some(m.values), drawn=some(m.drawn), batches=some(m.batches))
         for m in unit.measurements
     ]
 

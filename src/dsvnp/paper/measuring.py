@@ -76,7 +76,7 @@ def estimate_nll(
     found = log_likelihood(
         net, how.scored(tasks), "point", points, tolerance=how.tolerance, max_draws=how.max_draws
     )
-    return PointNLL(-found.values, (Drawn(found.method, found.draws, found.still),))
+    return PointNLL(-found.values, (Drawn.of(found),))
 
 
 def double_draws(

@@ -21,7 +21,8 @@ from rich.markup import escape
 from dsvnp import __version__
 from dsvnp.files import sweep, write_atomically
 from dsvnp.locks import folder_lock
-from dsvnp.paper.experiment import Drawn, Experiment, Unit, UnitResult, Workplace
+from dsvnp.paper.experiment import Drawn, Experiment, Measurement, Unit, UnitResult, Workplace
+from dsvnp.paper.label import Label
 from dsvnp.paper.records import UNITS_FILE, read_units, write_units
 from dsvnp.paper.rows import grouped, make_row
 from dsvnp.paper.settings import as_json, joined, rebuild
@@ -185,14 +186,24 @@ def write_results(experiment: Experiment, units: Sequence[UnitResult], out: Path
 
 def rows_of(experiment: Experiment, units: Iterable[UnitResult]) -> list[dict[str, Any]]:
     """One row per quantity, over all seeds, with the paper's figure."""
-    measured = [(unit.label._replace(dataset=""), m) for unit in units for m in unit.measurements]
-    rows, groups = [], grouped(measured, lambda pair: (pair[0], replace(pair[1], values=())))
-    for (label, what), found in groups.items():
+    measured = [(unit, m) for unit in units for m in unit.measurements]
+    rows = []
+    for (label, what, _), found in grouped(measured, lambda pair: _row_key(*pair)).items():
         values = [value for _, m in found for value in m.values]
         names = what.dataset, str(label), what.metric, what.split, what.unit
         row = make_row(*names, values, experiment.paper_figure(label, what))
+        numbers = [seed for unit, _ in found for seed in unit.seeds]
+        if numbers != list(range(len(numbers))):
+            row["seed_numbers"] = numbers
+        if batches := [each for _, m in found for each in m.batches]:
+            row["batches"] = batches
         rows.append(row | _draws_of([each for _, m in found for each in m.drawn]))
     return rows
+
+
+def _row_key(unit: UnitResult, m: Measurement) -> tuple[Label, Measurement, bool]:
+    """The row of a measurement; values whose draws were not counted stay apart from those whose draws were."""
+    return unit.label._replace(dataset=""), replace(m, values=(), drawn=(), batches=()), bool(m.drawn)
 
 
 def _draws_of(drawn: Sequence[Drawn]) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from dsvnp.paper.ambiguity.problems import PROBLEMS
 from dsvnp.paper.ambiguity.recipes import COSINE, FLOOR, NetworkSizes, recipe_of
 from dsvnp.paper.ambiguity.shown import NUM_TARGETS, ShownTask, samples_of
 from dsvnp.paper.experiment import UnitResult, Workplace
+from dsvnp.paper.gather import gather
 from dsvnp.paper.label import Label
-from dsvnp.paper.records import read_units
+from dsvnp.paper.records import read_units, write_units
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.tables import tables_of
 from dsvnp.paper.runner import run
@@ -57,6 +58,23 @@ def test_the_smoke_preset_gives_all_rows_and_figures(tmp_path):
     assert [unit.to_dict()["measurements"][0]["metric"] for unit in again] == ["nll"] * len(units)
     assert again[0].measurements[0].drawn[0].method == "exact"
     assert tables_of(Run.read(tmp_path / "results.json"))
+
+
+def test_a_run_from_before_weights_were_kept_is_gathered_and_added_to(tmp_path):
+    changes = {"models": (), "variants": (), "problems": ("branches",)}
+    run(make_experiment(AmbiguityExperiment, "smoke", **changes), place(tmp_path / "old"))
+    record = read_units(tmp_path / "old")
+    del record["config"]["keep_seeds"]
+    write_units(tmp_path / "old", record)
+    more = make_experiment(AmbiguityExperiment, "smoke", **changes | {"models": ("cnp",)}, keep_seeds=1)
+    run(more, place(tmp_path / "new"))
+    gather(tmp_path / "both", [tmp_path / "old", tmp_path / "new"])
+    run(more, place(tmp_path / "old"), resume=True)
+    for folder in ("both", "old"):
+        found = read_units(tmp_path / folder)
+        assert [unit["model"] for unit in found["units"]][3:] == ["cnp@branches"]
+        assert found["config"]["keep_seeds"] == 1
+    assert (tmp_path / "old" / "weights" / "cnp-on-branches-seed-0.safetensors").is_file()
 
 
 def test_the_paper_preset_has_every_rival_and_mixtures_of_three_sizes_on_the_hidden_pose():

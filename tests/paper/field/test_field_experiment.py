@@ -4,6 +4,7 @@ import io
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,11 +14,12 @@ from dsvnp.models import Transformer, make_model
 from dsvnp.objectives import Objective
 from dsvnp.paper.experiment import Measurement, UnitResult, Workplace
 from dsvnp.paper.field.experiment import FieldExperiment
+from dsvnp.paper.field.measures import measure_field
 from dsvnp.paper.field.recipe import FieldRecipe, LocalLatent
 from dsvnp.paper.field.unseen import PRIORS, TestSizes
 from dsvnp.paper.label import Label
 from dsvnp.paper.records import read_units
-from dsvnp.paper.runner import run
+from dsvnp.paper.runner import load_units, run
 from dsvnp.paper.settings import as_json, make_experiment, rebuild
 from dsvnp.training import Schedule
 
@@ -152,10 +154,31 @@ def test_every_model_has_its_rows_on_every_kernel(done):
     expected = {(model, m, "marginal") for model in units for m in both}
     expected |= {(model, m, "joint") for model in units if model != "gp-floor" for m in both}
     expected |= {(model, m, "chain") for model in ("cnp", "tnp", "tnp-mixture", "tnp-rotary") for m in both}
-    expected |= {("dsvnp", m, s) for m in ("above-elbo", "draws", "still") for s in ("marginal", "joint")}
+    expected |= {("dsvnp", "above-elbo", split) for split in ("marginal", "joint")}
     assert found == expected
     assert {r["dataset"] for r in rows} == set(PRIORS)
     assert all(len(r["seeds"]) == 2 and r["mean"] is not None for r in rows)
+
+
+def test_every_likelihood_keeps_the_draws_behind_it(done):
+    _, rows, _ = done
+    for row in rows:
+        if row["metric"] == "above-elbo":
+            assert "draws" not in row
+        elif row["model"] == "dsvnp":
+            assert set(row["draws"]) == {32}  # the limit of these tests, below the least that can be still
+            assert row["still"] == [False, False]
+            assert set(row["method"]) <= {"prior", "importance"}
+        else:
+            assert (row["method"], row["still"]) == (["exact"] * 2, [True, True])
+
+
+def test_autoregression_with_latents_has_fixed_draws_and_claims_no_more():
+    torch.manual_seed(0)
+    arch = make_experiment(FieldExperiment, "smoke", **TINY).architecture(Label("dsvtnp"))
+    rows = measure_field([make_model("dsvtnp", arch)], TINY["tests"], True, CPU)
+    drawn = {row.drawn for row in rows if row.split == "chain"}
+    assert drawn == {(("prior", 2, None),)}
 
 
 def test_what_a_model_without_latents_has_per_task_is_the_product_of_its_marginals(done):
@@ -193,6 +216,15 @@ def test_the_other_floor_may_be_added_later_with_one_seed(tmp_path):
     seeds = {row["model"]: len(row["seeds"]) for row in rows}
     assert seeds == {"cnp": 2, "cnp-no-floor": 1}
     assert not any(math.isnan(row["mean"]) for row in rows if row["metric"] == "log-likelihood")
+
+
+def test_committed_rows_may_be_added_to():
+    made = FieldExperiment.presets()["paper"]
+    folder = Path(__file__).parents[3] / "results" / "field"
+    units = {str(unit.label): unit for unit in load_units(made, folder, resume=True)}
+    kept = {(m.dataset, m.split): m.batches for m in units["np"].measurements if m.batches}
+    assert kept["periodic", "marginal"] == (1024,) * 3
+    assert read_units(folder)["config"]["tests"].keys() == as_json(made)["tests"].keys()
 
 
 def test_rows_whose_local_latent_was_trained_in_another_way_are_refused():

@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal
 
 from dsvnp.autoregression import random_orders
 from dsvnp.models import Architecture, make_model
+from dsvnp.paper.experiment import EXACT
 from dsvnp.paper.field.measures import chain_likelihoods, measure_field, read_marks, task_means, validation
 from dsvnp.paper.field.panels import curves, gp_panels, model_panels, posterior
 from dsvnp.paper.field.unseen import (
@@ -96,8 +97,23 @@ def test_fewer_batches_are_the_first_of_more():
 def test_batches_and_medians():
     per_task = torch.cat([torch.full((16,), float(value)) for value in (1, 2, 9)])
     assert batch_means(per_task).tolist() == [1, 2, 9]
-    mean, median = summarised("rbf", "joint", [per_task])
+    mean, median = summarised("rbf", "joint", [per_task], [EXACT])
     assert (mean.values, median.values) == ((4.0,), (2.0,))
+
+
+def test_rows_tell_their_batches_and_latents_have_all_of_them_where_few_draws_settle():
+    sizes = TestSizes(64, 20, 10, 1, 2, 32, num_nodes=2, num_points=8)
+    expected = {"cnp": (64, 64, 32), "np": (64, 32, 32)}  # whole groups of 32
+    for name, numbers in expected.items():
+        rows = measure_field([net(name)] * 2, sizes, chain=False, device=CPU)
+        likelihoods = [row for row in rows if row.metric.startswith("log-likelihood")]
+        kinds = [(kernel, "marginal") for kernel in ("matern52", "periodic")] + [("rbf", "joint")]
+        for kind, number in zip(kinds, numbers, strict=True):
+            found = {row.batches for row in likelihoods if (row.dataset, row.split) == kind}
+            assert found == {(number, number)}, (name, kind)
+    assert {row.batches for row in measure_ceiling("integrated", sizes, 1, CPU)} == {(10,)}
+    with pytest.raises(ValueError, match=r"unknown kernel 'rbv'\. Did you mean 'rbf'"):
+        TestSizes(all_batches=("rbv",))
 
 
 def test_a_chain_is_the_mean_over_orders_of_the_chain_rule():

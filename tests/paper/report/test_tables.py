@@ -94,13 +94,53 @@ def test_a_mean_that_exploded_is_never_the_best(tmp_path):
         ([1.0, 2.0, 3.0], [1.1, 2.0, 3.1], False),  # 0.067 with a standard error of 0.033
         ([1.0, 2.0, 3.0], [1.1, 2.05, 3.1], True),  # 0.083 with a standard error of 0.017
         ([1.0], [2.0], False),
-        ([1.0, 1.0], [2.0, 2.0, 2.0], False),  # which belong together is not known
+        ([1.0, 1.0], [2.0, 2.0, 2.0], True),  # over the two seeds that both have
+        ([1.0, 1.0], [2.0, 0.8, 9.0], False),  # where it is not ahead
     ],
 )
 def test_bold_is_what_exceeds_two_standard_errors_paired_over_seeds(mine, its, clear):
     rows = [row("np", mine), row("cnp", its), row("gp", [9.0 + value for value in mine])]
     best = clear_best(rows, "lower")
     assert (best is not None and best["model"] == "np") is clear
+
+
+@pytest.mark.parametrize(
+    ("numbers", "clear"),
+    [([0, 1, 2], False), ([2, 0, 1], True), ([2, 5, 6], False), ([5, 6, 7], False)],
+)
+def test_seeds_are_paired_by_their_numbers(numbers, clear):
+    rows = [row("np", [1.0, 2.0, 3.0]), row("cnp", [3.5, 1.5, 2.5], seed_numbers=numbers)]
+    assert (clear_best(rows, "lower") is rows[0]) is clear
+
+
+@pytest.mark.parametrize(("value", "clear"), [(5.0, True), (1.9, False)])
+def test_a_row_of_one_seed_prevents_bold_only_by_a_better_mean(value, clear):
+    rows = [row("np", [1.0, 2.0, 3.0]), row("cnp", [1.5, 2.5, 3.5]), row("tnp", [value])]
+    assert (clear_best(rows, "lower") is rows[0]) is clear
+    assert clear_best(rows[::2], "lower") is None  # nothing to compare with
+
+
+def test_references_neither_win_nor_prevent_bold(tmp_path):
+    shared = {"dataset": "rbf", "metric": "log-likelihood", "split": "marginal"}
+    rows = [
+        row(model, [value, value + 0.1], **shared)
+        for model, value in (("tnp", 1.3), ("np", 0.3), ("gp", 1.5), ("gp-floor", 1.3))
+    ]
+    (table,) = tables_of(run_of(tmp_path, rows, "field"))
+    assert [cells[0].best for _, cells in table.rows] == [True, False, False, False]
+
+
+def test_batches_of_tests_are_said_where_they_differ_and_such_rows_are_not_compared(tmp_path):
+    rows = [
+        row("np", [1.0, 1.1], batches=[1024, 3000]),
+        row("cnp", [2.0, 2.1], batches=[3000, 3000]),
+        row("tnp", [3.0, 3.1], batches=[3000, 3000]),
+    ]
+    (table,) = tables_of(run_of(tmp_path, rows))
+    assert table.caption == "Lower is better; 2 seeds, 3000 batches of tests."
+    assert [cells[0].notes for _, cells in table.rows] == [("1024–3000 batches",), (), ()]
+    assert clear_best(rows, "lower") is None
+    assert clear_best(rows[1:], "lower") is rows[1]
 
 
 def test_the_only_model_is_not_called_the_best(tmp_path):
@@ -162,12 +202,16 @@ def test_every_experiment_has_its_words_in_its_folder(name):
 def test_a_table_tells_the_draws_behind_its_likelihoods(tmp_path):
     counted = {"method": ["prior", "importance"], "draws": [512, 128], "still": [True, False]}
     exact = {"method": ["exact"] * 2, "draws": [1, 1], "still": [True, True]}
-    rows = [row("dsvnp", [1.0, 2.0]) | counted, row("cnp", [1.0, 2.0]) | exact]
-    (table,) = tables_of(run_of(tmp_path / "new", rows))
-    assert "doubled until NLL was still" in table.caption
-    (_, (drawn,)), (_, (sure,)) = table.rows
-    assert drawn.notes == ("128–512 draws", "not still")
-    assert sure.notes == ()
+    fixed = {"method": ["prior"] * 2, "draws": [32, 32], "still": [None, None]}
+    rows = [row("dsvnp", [1.0, 2.0]) | counted, row("cnp", [1.0, 2.0]) | exact, row("np", [1.0, 2.0]) | fixed]
+    for metric in ("nll", "log-likelihood"):
+        renamed = [each | {"metric": metric} for each in rows]
+        (table,) = tables_of(run_of(tmp_path / metric, renamed))
+        assert table.caption.endswith("unless a cell says otherwise; one without a number of draws is exact.")
+        (_, (drawn,)), (_, (sure,)), (_, (given,)) = table.rows
+        assert drawn.notes == ("128–512 draws", "not still")
+        assert sure.notes == ()
+        assert given.notes == ("32 draws", "not doubled")
     (table,) = tables_of(run_of(tmp_path / "old", [row("dsvnp", [1.0])], num_global=32))
     assert table.caption == (
         "Lower is better; 1 seed. NLL is from 32 draws, which may be too few where latents are active."

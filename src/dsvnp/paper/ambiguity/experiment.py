@@ -36,9 +36,10 @@ from dsvnp.paper.ambiguity.recipes import (
     tuned_as,
 )
 from dsvnp.paper.ambiguity.shown import SHOWN, ShownTask, samples_of
-from dsvnp.paper.experiment import Experiment, UnitResult, Workplace, training_log
+from dsvnp.paper.experiment import UnitResult, Workplace, training_log
 from dsvnp.paper.label import Label
 from dsvnp.paper.settings import as_json
+from dsvnp.paper.weights import WithWeights
 from dsvnp.sources.base import TaskSource
 from dsvnp.task import Task
 from dsvnp.training import Settings
@@ -50,12 +51,12 @@ VARIANTS = ("dsvnp-paper", "dsvnp-no-context", "dsvtnp-common", "cnp-mixture", "
 
 
 @dataclass(frozen=True)
-class AmbiguityExperiment(Experiment):
+class AmbiguityExperiment(WithWeights):
     """Settings of the ambiguity experiment."""
 
     name: ClassVar[str] = "ambiguity"
-    extendable: ClassVar[tuple[str, ...]] = (*Experiment.extendable, "problems", "variants")
-    recorded: ClassVar[tuple[str, ...]] = (*Experiment.recorded, "chosen")
+    extendable: ClassVar[tuple[str, ...]] = (*WithWeights.extendable, "problems", "variants")
+    recorded: ClassVar[tuple[str, ...]] = (*WithWeights.recorded, "chosen")
 
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
     problems: tuple[str, ...] = tuple(PROBLEMS)  # which of them
@@ -117,6 +118,9 @@ class AmbiguityExperiment(Experiment):
         counts = self.pose_components if problem == POSE else self.components
         return [label._replace(variant=f"{MIXTURE}-{count}") for count in counts]
 
+    def measurable(self, label: Label, seeds: Sequence[int], place: Workplace) -> list[int]:
+        return list(seeds) if label.model in REFERENCES else super().measurable(label, seeds, place)
+
     def run_unit(self, label: Label, seeds: Sequence[int], place: Workplace) -> UnitResult:
         """Train on a problem, then measure on the same unseen tasks for all."""
         problem = PROBLEMS[label.dataset]
@@ -127,7 +131,8 @@ class AmbiguityExperiment(Experiment):
             shown = ShownTask.draw(problem).truth(problem, label.dataset) if wanted else None
             return UnitResult(label, tuple(seeds), rows, {"shown": shown})
         recipe = self.recipe(label)
-        nets = self.train_nets(label, recipe, seeds, place)
+        make, source, settings = self.plan(label, recipe)
+        nets = self.nets_of(label, make, source, seeds, settings, place)
         context = label.variant != NO_CONTEXT
         wanted = 0 in seeds and label.dataset in SHOWN
         extras = {
@@ -151,14 +156,6 @@ class AmbiguityExperiment(Experiment):
         # a setting that came later than the run has its default
         trained = as_json(AmbiguityRecipe()) | unit.extras.get("recipe", {})
         return None if trained == as_json(self.recipe(unit.label)) else "with another recipe"
-
-    def train_nets(
-        self, label: Label, recipe: AmbiguityRecipe, seeds: Sequence[int], place: Workplace
-    ) -> list[NeuralProcess]:
-        """Train replicas of a row on its problem."""
-        make, source, settings = self.plan(label, recipe)
-        fleet = self.train_replicas(label, make, source, seeds, settings, place)
-        return [fleet.replica(row) for row in range(len(seeds))]
 
     def plan(
         self, label: Label, recipe: AmbiguityRecipe

@@ -21,7 +21,7 @@ from dsvnp.estimation import LogLikelihood, log_likelihood
 from dsvnp.metrics import point_energy_score, point_mask
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.ambiguity.problem import CONTEXT, NUM_POINTS, Problem, ProblemTask
-from dsvnp.paper.experiment import Drawn, Measurement
+from dsvnp.paper.experiment import EXACT, Drawn, Measurement
 from dsvnp.paper.measuring import chunk_of
 from dsvnp.task import Task
 
@@ -100,7 +100,7 @@ def by_context(values: Sequence[Tensor], tasks: Sequence[Task]) -> dict[str, lis
 
 def _likelihood(name: str, metric: str, unit: str, found: Sequence[LogLikelihood]) -> Measurement:
     """Estimates as a row, which keeps the draws that each of them took."""
-    drawn = tuple(Drawn(each.method, each.draws, each.still) for each in found)
+    drawn = tuple(map(Drawn.of, found))
     return Measurement(name, metric, SPLIT, unit, tuple(-each.mean for each in found), drawn)
 
 
@@ -120,5 +120,5 @@ def measure_reference(
     """NLL of "truth", or of the best Gaussian with a "diagonal" or "full" covariance, the tasks being identified."""
     log_density = getattr(problem.unseen(), reference)
     values = torch.cat([log_density(each)[point_mask(each.task, "P")] for each in known])
-    drawn = (Drawn("exact", 1, True),) * num_seeds
-    return (Measurement(name, "nll", SPLIT, "nats/point", (-float(values.mean()),) * num_seeds, drawn),)
+    means = (-float(values.mean()),) * num_seeds
+    return (Measurement(name, "nll", SPLIT, "nats/point", means, (EXACT,) * num_seeds),)

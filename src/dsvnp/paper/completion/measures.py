@@ -10,7 +10,7 @@ from torch import Tensor
 from dsvnp.estimation import Method, log_likelihood
 from dsvnp.models import NeuralProcess
 from dsvnp.paper.completion.source import completion_task, split_pixels
-from dsvnp.paper.experiment import Measurement
+from dsvnp.paper.experiment import Drawn, Measurement
 from dsvnp.paper.images.measures import pack
 from dsvnp.paper.measuring import seeded_predict
 from dsvnp.task import Task
@@ -54,12 +54,8 @@ def measure_completion(
         for size in sizes.contexts:
             tasks, split = hidden_pixels(images, size), f"context-{size}"
             found = [log_likelihood(net, tasks, **limits) for net in nets]
-            rows.append(Measurement(name, "log-likelihood", split, UNIT, tuple(each.mean for each in found)))
-            if found[0].method == "exact":
-                continue
-            draws, still = (tuple(float(getattr(e, what)) for e in found) for what in ("draws", "still"))
-            rows.append(Measurement(name, "draws", split, "draws", draws))
-            rows.append(Measurement(name, "still", split, "share", still))
+            means, drawn = tuple(each.mean for each in found), tuple(map(Drawn.of, found))
+            rows.append(Measurement(name, "log-likelihood", split, UNIT, means, drawn))
     return tuple(rows)
 
 

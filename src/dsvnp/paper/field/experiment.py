@@ -69,7 +69,12 @@ class FieldExperiment(WithWeights):
         "chains",
         "ceilings",
     )
-    recorded: ClassVar[tuple[str, ...]] = (*WithWeights.recorded, "recipe.local", "tests.chunk")
+    recorded: ClassVar[tuple[str, ...]] = (
+        *WithWeights.recorded,
+        "recipe.local",
+        "tests.chunk",
+        "tests.all_batches",
+    )
 
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
     floors: tuple[str, ...] = ("own", "other")  # σ as the field has it for a model, and the other way

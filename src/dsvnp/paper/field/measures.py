@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsvnp.estimation import LogLikelihood, log_likelihood
+from dsvnp.estimation import log_likelihood
 from dsvnp.metrics import point_mask, point_nll
 from dsvnp.models import NeuralProcess
-from dsvnp.paper.experiment import Measurement, read_log
+from dsvnp.paper.experiment import EXACT, Drawn, Measurement, read_log
 from dsvnp.paper.field import unseen
 from dsvnp.paper.measuring import DrawCounts, seeded_predict
 from dsvnp.streaming import Per
@@ -32,12 +32,14 @@ def measure_field(
     rows: list[Measurement] = []
     for dataset in unseen.PRIORS:
         known = unseen.draw_unseen(dataset, sizes.num_batches, sizes.num_points, device)
-        number = sizes.latent_batches if is_random(nets[0]) else sizes.num_batches
+        number = sizes.marginal_batches(dataset, is_random(nets[0]))
         rows += _estimated(dataset, "marginal", nets, unseen.compact(unseen.first(known, number)), sizes)
         some = unseen.compact(unseen.first(known, sizes.joint_batches))
         rows += _estimated(dataset, "joint", nets, some, sizes)
         if chain:
-            rows += unseen.summarised(dataset, "chain", [chain_likelihoods(net, some, sizes) for net in nets])
+            values = [chain_likelihoods(net, some, sizes) for net in nets]
+            drawn = Drawn("prior", sizes.chain_draws, None) if is_random(nets[0]) else EXACT
+            rows += unseen.summarised(dataset, "chain", values, [drawn] * len(nets))
     return tuple(rows)
 
 
@@ -49,7 +51,7 @@ def is_random(net: NeuralProcess) -> bool:
 def _estimated(
     dataset: str, split: str, nets: Sequence[NeuralProcess], tasks: list[Task], sizes: unseen.TestSizes
 ) -> list[Measurement]:
-    """Log-likelihoods and, of a model with latents, what they rest on: draws, whether they suffice, the ELBO."""
+    """Log-likelihoods with the draws behind them and, of a model with latents, how far they exceed the ELBO."""
     per: Per = "point" if split == "marginal" else "task"
     limits: dict[str, Any] = {name: getattr(sizes, name) for name in ("max_draws", "tolerance", "chunk")}
     if per == "task":
@@ -57,20 +59,11 @@ def _estimated(
     method = sizes.method if per == "point" and is_random(nets[0]) else "auto"
     found = [log_likelihood(net, tasks, per, method=method, **limits) for net in nets]
     values = [each.values if per == "task" else task_means(each.values, tasks) for each in found]
-    rows = unseen.summarised(dataset, split, values)
-    if not is_random(nets[0]):
-        return rows
-
-    def row(metric: str, unit: str, take: Callable[[LogLikelihood], float]) -> Measurement:
-        return Measurement(dataset, metric, split, unit, tuple(float(take(each)) for each in found))
-
-    return [
-        *rows,
-        # both over points, not over batches
-        row("above-elbo", unseen.UNIT, lambda each: each.mean - each.bound),
-        row("draws", "draws", lambda each: each.draws),
-        row("still", "share", lambda each: each.still),
-    ]
+    rows = unseen.summarised(dataset, split, values, [Drawn.of(each) for each in found])
+    if is_random(nets[0]):
+        above = tuple(each.mean - each.bound for each in found)  # both over points, not over batches
+        rows.append(Measurement(dataset, "above-elbo", split, unseen.UNIT, above))
+    return rows
 
 
 def task_means(values: Tensor, tasks: Iterable[Task]) -> Tensor:

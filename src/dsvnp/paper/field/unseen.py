@@ -1,12 +1,14 @@
 """What the field's models are tested on, and what nothing can beat there: tasks and their exact likelihoods."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from dsvnp.estimation import Method
-from dsvnp.paper.experiment import Measurement
+from dsvnp.naming import lookup
+from dsvnp.paper.experiment import EXACT, Drawn, Measurement
 from dsvnp.sources.gp import GPPrior, KnownTask, gp_tasks
 from dsvnp.sources.gp_exact import ExactLikelihoods, exact, integrated
 from dsvnp.task import Task
@@ -30,7 +32,8 @@ class TestSizes:
     __test__ = False  # pytest takes it for a test
 
     num_batches: int = 3000  # batches of models that draw nothing, and of the exact GP
-    latent_batches: int = 1000  # the first of these, for models with latents: they are decoded for each draw
+    # the first of these, for models with latents, which are decoded for each draw, on kernels outside `all_batches`
+    latent_batches: int = 1000
     # the first of these, for likelihoods of whole tasks, and the GP with integrated hyper-parameters
     joint_batches: int = 500
     num_orders: int = 8  # random orders of the targets that autoregression visits
@@ -44,8 +47,12 @@ class TestSizes:
     # passes as there are targets
     method: Method = "prior"
     chunk: int = 2**19  # number of targets times draws that are decoded at once
+    # kernels on which models with latents have all batches, too: a few hundred draws suffice there
+    all_batches: tuple[str, ...] = ("rbf", "matern52")
 
     def __post_init__(self) -> None:
+        for name in self.all_batches:
+            lookup(name, PRIORS, "kernel")
         for name in (
             "num_batches",
             "latent_batches",
@@ -57,6 +64,10 @@ class TestSizes:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"tests.{name} must be at least 1, got {getattr(self, name)}")
+
+    def marginal_batches(self, dataset: str, random: bool) -> int:
+        """The batches of a kernel that a model, `random` where it has latents, is tested on point by point."""
+        return self.latent_batches if random and dataset not in self.all_batches else self.num_batches
 
 
 def draw_unseen(dataset: str, num_batches: int, num_points: int, device: torch.device) -> list[KnownTask]:
@@ -111,13 +122,14 @@ def batch_means(per_task: Tensor) -> Tensor:
     return per_task.double().unflatten(0, (-1, SHARE)).mean(1)
 
 
-def summarised(dataset: str, split: str, values: list[Tensor]) -> list[Measurement]:
+def summarised(dataset: str, split: str, values: list[Tensor], drawn: Sequence[Drawn]) -> list[Measurement]:
     """Mean and median over batches of a log-likelihood of each net, given for each task [N]."""
     batches = [batch_means(each) for each in values]
     means, medians = (tuple(float(f(b)) for b in batches) for f in (torch.mean, torch.median))
+    basis = tuple(drawn), tuple(map(len, batches))
     return [
-        Measurement(dataset, "log-likelihood", split, UNIT, means),
-        Measurement(dataset, "log-likelihood-median", split, UNIT, medians),
+        Measurement(dataset, "log-likelihood", split, UNIT, means, *basis),
+        Measurement(dataset, "log-likelihood-median", split, UNIT, medians, *basis),
     ]
 
 
@@ -127,17 +139,17 @@ def measure_ceiling(variant: str, sizes: TestSizes, repeats: int, device: torch.
     A variant is "" for known hyper-parameters, "floor" for the same with σ ≥ 0.1, "integrated" for a learner that knows
     the prior of the training tasks alone. None of them models contamination.
     """
-    rows = []
+    rows, drawn = [], [EXACT] * repeats
     whole = variant != "integrated"
     number = sizes.num_batches if whole else min(sizes.joint_batches, sizes.num_batches)
     for dataset, prior in PRIORS.items():
         tasks = draw_unseen(dataset, number, sizes.num_points, device)
         found = [_ceiling(variant, known, prior, sizes.num_nodes) for known in tasks]
         marginal = torch.cat([likelihoods.task_means() for likelihoods in found])
-        rows += summarised(dataset, "marginal", [marginal] * repeats)
+        rows += summarised(dataset, "marginal", [marginal] * repeats, drawn)
         if variant != "floor":
             joint = torch.cat([likelihoods.per_task for likelihoods in found])
-            rows += summarised(dataset, "joint", [joint] * repeats)
+            rows += summarised(dataset, "joint", [joint] * repeats, drawn)
     return rows
 
 

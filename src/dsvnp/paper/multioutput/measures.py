@@ -27,7 +27,7 @@ from dsvnp.intervals import point_interval_nll, point_interval_nll_each
 from dsvnp.likelihoods import FixedGaussian
 from dsvnp.metrics import pit, pit_coverage, point_nll, point_nll_each
 from dsvnp.models import NeuralProcess
-from dsvnp.paper.experiment import Drawn, Measurement
+from dsvnp.paper.experiment import EXACT, Drawn, Measurement
 from dsvnp.paper.measuring import FIXED, DrawCounts, Likelihoods, chunk_of, double_draws, seeded_predict
 from dsvnp.paper.multioutput.folds import Rows, Split
 from dsvnp.predictive import GaussianPredictive, Predictive
@@ -93,7 +93,7 @@ def _with_own_likelihoods(
     for name in [name for name in scores if name[0] in UNIT_OF_NLL]:
         per: Per = "output" if name[0] == "nll-each" else "point"
         found = log_likelihood(net, parts[name[1]], per, **limits)
-        scores[name], drawn[name] = -found.mean, Drawn(found.method, found.draws, found.still)
+        scores[name], drawn[name] = -found.mean, Drawn.of(found)
     return measured._replace(scores=scores, drawn=drawn)
 
 
@@ -113,7 +113,7 @@ def with_draws_that_suffice(
         found = [row_nlls(predict(rows, draws), split.task(rows), split.edges) for rows in parts]
         return {name: float(torch.cat([each[name] for each in found]).mean()) for name in found[0]}
 
-    means, drawn = double_draws(estimate, *first, how) if random else ({}, Drawn("exact", 1, True))
+    means, drawn = double_draws(estimate, *first, how) if random else ({}, EXACT)
     names = [name for name in measured.scores if name[0] in UNIT_OF_NLL and name[1] == "test"]
     scores = {name: means.get(name[0], measured.scores[name]) for name in names}
     return measured._replace(scores=measured.scores | scores, drawn=dict.fromkeys(names, drawn))

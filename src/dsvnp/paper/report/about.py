@@ -35,6 +35,8 @@ class About(NamedTuple):
     repeat: str = "seed"  # what a value of a row's `seeds` is: a "seed", a "split", a "fold"
     # patterns of "metric/split/unit" whose tables stand first; the others can be unfolded
     headline: tuple[str, ...] = ("*",)
+    # patterns of rows that no training made: these are never bold, and prevent no other from being so
+    references: tuple[str, ...] = ()
     # lines of the table in the README, see `studies/readme_blocks.py`
     lines: tuple[Mapping[str, str], ...] = ()
     # the draws behind likelihoods whose rows do not count them, with names of settings: "{paper.num_global} draws"
@@ -86,6 +88,11 @@ def figures_of(run: Run) -> list[tuple[Path, str]]:
 def is_headline(run: Run, metric: str, split: str, unit: str) -> bool:
     """Whether a table is one that a reader wants to see first."""
     return any(fnmatch(f"{metric}/{split}/{unit}", pattern) for pattern in about(run).headline)
+
+
+def is_reference(run: Run, row: Mapping[str, Any]) -> bool:
+    """Whether a row tells what is known without training."""
+    return any(fnmatch(row["model"], pattern) for pattern in about(run).references)
 
 
 def metric_text(words: About, metric: str) -> str:

@@ -15,7 +15,9 @@ TITLE = "Doubly stochastic neural processes: results"
 LEDE = (
     "What this library measured, and what Wang & van Hoof (ICML 2020) print. Ours are means ± standard deviations "
     "over seeds; in brackets stands the paper's own spread. J counts all points of a task, P those outside the context."
-    " Bold is better than all others of its column by more than two standard errors, paired over seeds."
+    " Bold is better than all others of its column by more than two standard errors, paired over the seeds that both "
+    "have; rows of one seed need only have a worse mean, and references that no training made (truth, exact GPs, best "
+    "Gaussians, an oracle) do not count."
     " A band that no legend names runs from the lowest seed to the highest."
 )
 

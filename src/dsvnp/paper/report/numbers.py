@@ -55,27 +55,41 @@ def distance(value: float, goal: str | float) -> float:
 
 
 def clear_best(rows: Sequence[Mapping[str, Any]], goal: str | float | None) -> Mapping[str, Any] | None:
-    """The row that is better than every other by more than two standard errors, paired over seeds; None if none is."""
+    """The row that is clearly better than every other; None if none is.
+
+    A row of one seed has no standard error. It is never the best, and prevents another from being so only by a better
+    mean.
+    """
     known = [row for row in rows if row["mean"] is not None]
-    if goal is None or len(known) < 2:
+    if goal is None or not known:
         return None
     best = min(known, key=lambda row: distance(row["mean"], goal))
-    clear = all(clearly_better(best, other, goal) for other in known if other is not best)
-    return best if clear else None
+    others = [row for row in known if row is not best and len(row["seeds"]) > 1]
+    return best if others and all(clearly_better(best, other, goal) for other in others) else None
 
 
 def clearly_better(row: Mapping[str, Any], other: Mapping[str, Any], goal: str | float) -> bool:
-    """Whether a row is better than another by more than two standard errors; without pairs it cannot be shown."""
-    if len(row["seeds"]) != len(other["seeds"]) or len(row["seeds"]) < 2:
+    """Whether a row is better than another by more than two standard errors, paired over the seeds that both have.
+
+    With fewer than two such seeds, or on other batches of tests, it cannot be shown.
+    """
+    if set(row.get("batches", ())) != set(other.get("batches", ())):
         return False
-    if None in row["seeds"] or None in other["seeds"]:
+    mine, its = _by_seed(row), _by_seed(other)
+    pairs = [(mine[seed], its[seed]) for seed in mine if seed in its]
+    if len(pairs) < 2 or any(None in pair for pair in pairs):
         return False
-    pairs = zip(row["seeds"], other["seeds"], strict=True)
-    gains = [distance(its, goal) - distance(mine, goal) for mine, its in pairs]
+    gains = [distance(b, goal) - distance(a, goal) for a, b in pairs]
     error = statistics.stdev(gains) / math.sqrt(len(gains))
     # The files keep six digits: a smaller difference is rounding.
     least = 1e-6 * max(abs(row["mean"]), abs(other["mean"]))
     return statistics.fmean(gains) > max(2 * error, least)
+
+
+def _by_seed(row: Mapping[str, Any]) -> dict[int, Any]:
+    """The values of a row by the numbers of their seeds; without numbers these are 0, 1, 2, …"""
+    values = row["seeds"]
+    return dict(zip(row.get("seed_numbers", range(len(values))), values, strict=True))
 
 
 def verdict(row: Mapping[str, Any], goal: str | float | None) -> str:

@@ -1,12 +1,21 @@
 """Tables of a run: our figures and the paper's, one row per model. The pages decide how they look."""
 
 import re
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dsvnp.paper.label import Label
-from dsvnp.paper.report.about import about, goal_of, is_headline, metric_text, split_text, unit_text
+from dsvnp.paper.report.about import (
+    about,
+    goal_of,
+    is_headline,
+    is_reference,
+    metric_text,
+    split_text,
+    unit_text,
+)
 from dsvnp.paper.report.numbers import clear_best, mean_and_spread, needs_median, number, printed, verdict
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.rows import grouped
@@ -20,7 +29,7 @@ class Cell:
     """One cell of a table."""
 
     text: str  # the figure
-    # what stands below it: the paper's figure, the median, the number of seeds where it differs
+    # what stands below it: the paper's figure, the median, the numbers of seeds and of batches where they differ
     notes: tuple[str, ...] = ()
     verdict: str = ""  # ours against the paper's: "better", "level", "worse", or nothing
     best: bool = False  # whether it is clearly the best of its column, see `clear_best`
@@ -103,8 +112,7 @@ def title_of(run: Run) -> str:
 
 def seeds_text(run: Run) -> str:
     """The number of seeds, as a range where rows differ."""
-    numbers = run.num_seeds
-    return "–".join(str(n) for n in dict.fromkeys([numbers[0], numbers[-1]])) if numbers else "0"
+    return _span(run.num_seeds) if run.num_seeds else "0"
 
 
 def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) -> Table:
@@ -114,10 +122,13 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
     """
     words, columns, models = about(run), _distinct(rows, across), _distinct(rows, "model")
     seeds = max(len(row["seeds"]) for row in rows)
-    cells = {(row["model"], row[across]): _cell(row, run, seeds) for row in rows}
+    tests = [number for row in rows for number in row.get("batches", ())]
+    batches = statistics.mode(tests) if tests else 0
+    cells = {(row["model"], row[across]): _cell(row, run, seeds, batches) for row in rows}
     for column in columns:
         mine = [row for row in rows if row[across] == column]
-        if (best := clear_best(mine, goal_of(mine[0], run))) is not None:
+        trained = [row for row in mine if not is_reference(run, row)]
+        if (best := clear_best(trained, goal_of(mine[0], run))) is not None:
             cells[best["model"], column] = replace(cells[best["model"], column], best=True)
     if across == "quantity":
         first = {row[across]: row for row in reversed(rows)}
@@ -130,7 +141,7 @@ def _table(run: Run, rows: Sequence[Row], across: str, shown: str, word: str) ->
     title = ", ".join(filter(None, [split_text(words, shown), *what]))
     return Table(
         title[:1].upper() + title[1:],
-        f"{goal}{_repeats(seeds, run)}.{draws_text(rows, run)}",
+        f"{goal}{_repeats(seeds, run)}{f', {batches} batches of tests' * bool(tests)}.{draws_text(rows, run)}",
         ("model", *headers),
         tuple((model, tuple(cells.get((model, column)) for column in columns)) for model in models),
         headline=any(is_headline(run, row["metric"], row["split"], row["unit"]) for row in rows),
@@ -149,8 +160,8 @@ def _quantity_text(row: Row, run: Run) -> str:
     return ", ".join(_metric_names(row, run)) + good
 
 
-def _cell(row: Row, run: Run, seeds: int) -> Cell:
-    """Ours, and below it the paper's."""
+def _cell(row: Row, run: Run, seeds: int, batches: int) -> Cell:
+    """Ours, and below it the paper's; the numbers of seeds and of batches where they differ from the usual ones."""
     notes = []
     if row["paper"] is not None:
         spread = row["paper_spread"]
@@ -161,6 +172,8 @@ def _cell(row: Row, run: Run, seeds: int) -> Cell:
         notes.append(f"median {number(row['median'], row['std'] or 0.0)}")
     if len(row["seeds"]) != seeds:
         notes.append(_repeats(len(row["seeds"]), run))
+    if set(row.get("batches", ())) - {batches}:
+        notes.append(f"{_span(row['batches'])} batches")
     notes += _draws_notes(row)
     return Cell(mean_and_spread(row), tuple(notes), _verdict(row, run))
 
@@ -172,14 +185,15 @@ def _verdict(row: Row, run: Run) -> str:
 
 def draws_text(rows: Sequence[Row], run: Run) -> str:
     """A sentence on the draws of latents behind a table's likelihoods; empty where there are none."""
-    likelihoods = [row for row in rows if row["metric"].startswith("nll")]
+    likelihoods = [row for row in rows if row["metric"].startswith(("nll", "log-likelihood"))]
     counted, fixed = [row for row in likelihoods if "draws" in row], fixed_draws(run)
     if counted:
         rest = (
             "exact" if len(counted) == len(likelihoods) else f"exact, or from {fixed} where latents are drawn"
         )
         return (
-            f" Draws of latents were doubled until NLL was still; a cell without a number of draws is {rest}."
+            " Draws of latents were doubled until the estimate was still, unless a cell says otherwise; one without a "
+            f"number of draws is {rest}."
         )
     if not likelihoods or not fixed:
         return ""
@@ -208,8 +222,18 @@ def _draws_notes(row: Row) -> list[str]:
     ]
     if not drawn:
         return []
-    span = dict.fromkeys([min(drawn), max(drawn)])
-    return ["–".join(map(str, span)) + " draws", *(["not still"] if not all(row["still"]) else [])]
+    return [f"{_span(drawn)} draws", *unsettled(row)]
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """The smallest and the largest of some numbers, or the only one."""
+    return "–".join(map(str, dict.fromkeys([min(numbers), max(numbers)])))
+
+
+def unsettled(row: Row) -> list[str]:
+    """Marks of an estimate that more draws may move; none where they suffice or were not counted."""
+    marks = {False: "not still", None: "not doubled"}
+    return [text for mark, text in marks.items() if mark in row.get("still", ())]
 
 
 def _goal_text(goals: set[str | float | None]) -> str:
