@@ -10,7 +10,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dsvnp.aggregators import AGGREGATORS, Attention, TopK, attend, average, make_aggregator
+from dsvnp.aggregators import (
+    AGGREGATORS,
+    Attention,
+    Block,
+    BlockAttention,
+    SelfAttention,
+    TopK,
+    attend,
+    average,
+    make_aggregator,
+)
 
 B, N, H = 5, 6, 4
 COUNTS = (0, 1, 2, 4, 6)  # filled slots of each set
@@ -252,6 +262,114 @@ def test_cross_attention_leaves_leading_axes_alone(num_heads):
 
 
 @pytest.mark.parametrize("num_heads", [0, 3, -2])
-def test_heads_that_do_not_divide_the_width_are_refused(num_heads):
+@pytest.mark.parametrize("kind", [Attention, BlockAttention])
+def test_heads_that_do_not_divide_the_width_are_refused(num_heads, kind):
     with pytest.raises(ValueError, match=f"num_heads must divide the width 4, got {num_heads}"):
-        Attention(3, H, num_heads)
+        kind(3, H, num_heads)
+
+
+# --- blocks ---
+
+
+@torch.no_grad()
+def some_block(num_heads: int) -> Block:
+    """A block in which no weight has the value it starts with: norms start as ones and zeros."""
+    block = Block(H, num_heads).double()
+    for parameter in block.parameters():
+        parameter.add_(0.5 * torch.randn_like(parameter))
+    return block
+
+
+def naive_norm(row: list[float], norm: torch.nn.LayerNorm) -> list[float]:
+    mean = sum(row) / len(row)
+    std = math.sqrt(sum((value - mean) ** 2 for value in row) / len(row) + 1e-5)
+    scaled = [(value - mean) / std for value in row]
+    return [w * s + b for w, s, b in zip(norm.weight.tolist(), scaled, norm.bias.tolist(), strict=True)]
+
+
+def naive_block(block: Block, queries, keys, values, mask, itself: bool = True) -> list[list[float]]:
+    """A block over one set: loops over tokens, heads and slots, with numbers."""
+
+    def mapped(layer, row):
+        bias = [0.0] * H if layer.bias is None else layer.bias.tolist()
+        rows = zip(layer.weight.tolist(), bias, strict=True)
+        return [sum(w * v for w, v in zip(line, row, strict=True)) + b for line, b in rows]
+
+    q, k, v = (
+        [mapped(layer, row) for row in rows.tolist()]
+        for layer, rows in ((block.queries, queries), (block.keys, keys), (block.values, values))
+    )
+    out, width = [], H // block.num_heads
+    for t, query in enumerate(q):
+        seen = [n for n in range(len(k)) if mask[n] and (itself or n != t)]
+        attended = []
+        for head in range(block.num_heads):
+            own = range(head * width, (head + 1) * width)
+            weights = [math.exp(sum(query[i] * k[n][i] for i in own) / math.sqrt(H)) for n in seen]
+            attended += [
+                sum(w * v[n][i] for w, n in zip(weights, seen, strict=True)) / sum(weights) if seen else 0.0
+                for i in own
+            ]
+        o = naive_norm([a + b for a, b in zip(query, attended, strict=True)], block.norm_attention)
+        hidden = [max(value, 0.0) for value in mapped(block.forward_layer, o)]
+        out.append(naive_norm([a + b for a, b in zip(o, hidden, strict=True)], block.norm_forward))
+    return out
+
+
+@pytest.mark.parametrize("itself", [True, False])
+@pytest.mark.parametrize("num_heads", [1, 2, 4])
+def test_a_block_equals_a_loop_over_heads_tokens_and_masks(num_heads, itself):
+    block, (keys, mask) = some_block(num_heads), some_sets()
+    values = torch.randn(B, N, H, dtype=torch.float64)
+    queries = torch.randn(B, N if not itself else 3, H, dtype=torch.float64)
+    expected = [naive_block(block, queries[b], keys[b], values[b], mask[b], itself) for b in range(B)]
+    found = block(queries, keys, values, mask, itself)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-10)
+
+
+def test_a_block_has_the_weights_of_the_public_code():
+    assert sum(p.numel() for p in Block(128, 8).parameters()) == 66_176
+    assert [name for name, p in Block(H, 2).named_parameters() if "bias" in name and p.ndim == 1] == [
+        "forward_layer.bias", "norm_attention.bias", "norm_forward.bias",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("slots", [0, 4])
+def test_a_block_that_sees_nothing_keeps_its_queries(slots):
+    block, queries = some_block(2), torch.randn(2, 5, H, dtype=torch.float64)
+    others = torch.randn(2, slots, H, dtype=torch.float64)
+    q = block.queries(queries)
+    o = block.norm_attention(q)
+    expected = block.norm_forward(o + block.forward_layer(o).relu())
+    found = block(queries, others, others, torch.zeros(2, slots, dtype=torch.bool))
+    torch.testing.assert_close(found, expected)
+
+
+def test_empty_slots_do_not_matter_to_a_block_and_give_no_gradients():
+    block, (r, mask) = some_block(2), some_sets()
+    queries = torch.randn(B, 3, H, dtype=torch.float64)
+    dirty = torch.where(mask[..., None], r, 1e3).requires_grad_()
+    found = block(queries, dirty, dirty, mask)
+    torch.testing.assert_close(found, block(queries, r, r, mask))
+    (gradient,) = torch.autograd.grad(found.square().sum(), dirty)
+    assert gradient.isfinite().all()
+    assert (gradient[~mask] == 0).all()
+    assert (gradient[mask].abs().sum(-1) > 0).all()
+
+
+def test_self_attention_applies_its_blocks_in_turn_whatever_the_order_of_the_set():
+    among, (r, mask), order = SelfAttention(H, 2, 2).double(), some_sets(), torch.randperm(N)
+    once = among.blocks[0](r, r, r, mask)
+    torch.testing.assert_close(among(r, mask), among.blocks[1](once, once, once, mask))
+    torch.testing.assert_close(among(r[:, order], mask[:, order]), among(r, mask)[:, order])
+    assert SelfAttention(H, 2, 0)(r, mask) is r
+
+
+def test_cross_attention_by_a_block_embeds_both_sides_by_one_network():
+    attention = BlockAttention(3, H, 2).double()
+    x_target, x_context = torch.randn(B, 2, 3, dtype=torch.float64), torch.randn(B, N, 3, dtype=torch.float64)
+    values, mask = some_sets()
+    expected = attention.block(attention.embed(x_target), attention.embed(x_context), values, mask)
+    torch.testing.assert_close(attention(x_target, x_context, values, mask), expected)
+    same = attention.block(attention.embed(x_context), attention.embed(x_context), values, mask, False)
+    torch.testing.assert_close(attention(x_context, x_context, values, mask, itself=False), same)

@@ -38,6 +38,7 @@ KINDS = {
     ),
     "categorical": Architecture(2, 3, "categorical", dim_laty=8, **SMALL),
 }
+VARIANTS = {"attnnp-block": {"attention": "block", "num_heads": 2, "self_attention": 1}}
 K, S = 3, 2
 TELLS_MISSING = ("tnp", "dsvtnp")  # models whose tokens say which outputs are missing
 
@@ -47,7 +48,7 @@ def kind(request):
     return request.param
 
 
-@pytest.fixture(params=list(MODELS))
+@pytest.fixture(params=[*MODELS, *VARIANTS])
 def name(request):
     return request.param
 
@@ -66,6 +67,8 @@ def seeded_model(name: str, arch: Architecture, seed: int = 0, embedding=None) -
     torch.manual_seed(seed)
     if embedding is not None:
         embedding = embedding()
+    arch = replace(arch, **VARIANTS.get(name, {}))
+    name = name.split("-")[0] if name in VARIANTS else name
     return woken(make_model(name, arch, embedding).double())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -17,7 +18,8 @@ from dsvnp.sources.priors.scaling import output_scale, standardise  # noqa: E402
 from dsvnp.task import Task  # noqa: E402
 
 QUICK = settings(max_examples=25, deadline=None, derandomize=True, database=None)
-NAMES = sorted(set(MODELS) - {"tabtnp"})  # which reads channels of its own, see tests/models/test_tabtnp.py
+# TabTNP reads channels of its own, see tests/models/test_tabtnp.py
+NAMES = [*sorted(set(MODELS) - {"tabtnp"}), "attnnp-block"]
 SCALES = st.integers(-30, 30).map(lambda power: 10.0**power)
 
 
@@ -25,6 +27,8 @@ SCALES = st.integers(-30, 30).map(lambda power: 10.0**power)
 def model_of(name: str) -> NeuralProcess:
     transformer = Transformer(width=8, num_layers=1, num_heads=2, feedforward=8, embedder=(8,))
     arch = Architecture(2, 2, encoder=(8,), dim_lat=4, decoder=(8,), dropout=0.5, transformer=transformer)
+    if name == "attnnp-block":
+        name, arch = "attnnp", replace(arch, attention="block", num_heads=2, self_attention=1)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return make_model(name, arch).double().eval()

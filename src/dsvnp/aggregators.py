@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dsvnp.naming import lookup
-from dsvnp.networks import MLP
+from dsvnp.networks import MLP, full_precision
 
 
 class Mean(nn.Module):
@@ -144,9 +144,7 @@ class Attention(nn.Module):
 
     def __init__(self, dim_x: int, dim: int, num_heads: int = 1) -> None:
         super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise ValueError(f"num_heads must divide the width {dim}, got {num_heads}")
-        self.num_heads = num_heads
+        self.num_heads = _divisor(num_heads, dim)
         self.embed = MLP([dim_x], [dim], dim)
         if num_heads > 1:
             self.project_values = nn.Linear(dim, dim, bias=False)
@@ -159,15 +157,80 @@ class Attention(nn.Module):
         queries, keys = self.embed(x_target), self.embed(x_context)
         if self.num_heads == 1:
             return attend(queries, keys, values, mask, itself)
-        heads = attend(
-            self._split(queries),
-            self._split(keys),
-            self._split(self.project_values(values)),
-            mask.unsqueeze(-2),
-            itself,
-        )
-        return self.mix(heads.transpose(-2, -3).flatten(-2))  # [..., heads, T, d] -> [..., T, dim]
+        heads = attend_in_heads(queries, keys, self.project_values(values), mask, self.num_heads, itself)
+        return self.mix(heads)
 
-    def _split(self, value: Tensor) -> Tensor:
-        """[..., N, dim] -> [..., heads, N, dim / heads]."""
-        return value.unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
+
+class Block(nn.Module):
+    """Attention with residuals of queries [..., T, dim] to a masked set, as in the public code of Lee et al. (2020).
+
+        q, k, v = W_q queries, W_k keys, W_v values
+        o = norm(q + heads(q, k, v)),   norm(o + ReLU(W o + b))
+
+    The heads divide q·k by √dim of the whole width, not by that of a head. Where there is nothing to attend to, q alone
+    remains.
+    """
+
+    def __init__(self, dim: int, num_heads: int = 1) -> None:
+        super().__init__()
+        self.num_heads = _divisor(num_heads, dim)
+        self.queries, self.keys, self.values = (nn.Linear(dim, dim, bias=False) for _ in range(3))
+        self.forward_layer = nn.Linear(dim, dim)
+        self.norm_attention, self.norm_forward = nn.LayerNorm(dim), nn.LayerNorm(dim)
+
+    def forward(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, itself: bool = True
+    ) -> Tensor:
+        q, k, v = self.queries(queries), self.keys(keys), self.values(values)
+        # `attend` divides by √d of a head, and √d √heads = √dim
+        heads = attend_in_heads(q / math.sqrt(self.num_heads), k, v, mask, self.num_heads, itself)
+        # under `vmap` a norm of bfloat16 with weights in float32 has no gradient
+        o = self.norm_attention(full_precision(q + heads))
+        return self.norm_forward(o + F.relu(self.forward_layer(o)))
+
+
+class SelfAttention(nn.Module):
+    """Blocks in which the points of a masked set, [..., N, dim], attend to each other."""
+
+    def __init__(self, dim: int, num_heads: int, num_blocks: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(dim, num_heads) for _ in range(num_blocks))
+
+    def forward(self, r: Tensor, mask: Tensor) -> Tensor:
+        for block in self.blocks:
+            r = block(r, r, r, mask)
+        return r
+
+
+class BlockAttention(nn.Module):
+    """Cross-attention from targets to context by a `Block`, with queries and keys as in `Attention`."""
+
+    def __init__(self, dim_x: int, dim: int, num_heads: int = 1) -> None:
+        super().__init__()
+        self.embed = MLP([dim_x], [dim], dim)
+        self.block = Block(dim, num_heads)
+
+    def forward(
+        self, x_target: Tensor, x_context: Tensor, values: Tensor, mask: Tensor, itself: bool = True
+    ) -> Tensor:
+        return self.block(self.embed(x_target), self.embed(x_context), values, mask, itself)
+
+
+ATTENTIONS: dict[str, Callable[[int, int, int], nn.Module]] = {"dot": Attention, "block": BlockAttention}
+
+
+def attend_in_heads(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, num_heads: int, itself: bool = True
+) -> Tensor:
+    """Attend in each head to its share of the features; see `attend`. All arrays have the width of `values`."""
+    # [..., N, dim] -> [..., heads, N, dim / heads]
+    q, k, v = (part.unflatten(-1, (num_heads, -1)).transpose(-2, -3) for part in (queries, keys, values))
+    heads = attend(q, k, v, mask.unsqueeze(-2), itself)
+    return heads.transpose(-2, -3).flatten(-2)  # [..., heads, T, d] -> [..., T, dim]
+
+
+def _divisor(num_heads: int, dim: int) -> int:
+    """The number of heads, which must divide the width."""
+    if num_heads < 1 or dim % num_heads:
+        raise ValueError(f"num_heads must divide the width {dim}, got {num_heads}")
+    return num_heads

@@ -11,6 +11,7 @@ from dsvnp.export import graph_of, to_onnx, to_pt2
 
 LAYER = Transformer(width=8, num_layers=1, num_heads=2, feedforward=8, embedder=(8,))
 SMALL = {"encoder": (8,), "dim_lat": 8, "decoder": (8,), "dropout": 0.5, "transformer": LAYER, "cells": LAYER}
+BLOCKS = {"attention": "block", "num_heads": 2, "self_attention": 1}
 SHAPES = [
     (2, 5, 4, 6, 2),
     (1, 0, 3, 3, 2),
@@ -50,9 +51,14 @@ def question(
     return task, noise, {"x_context": x, "y_context": y, "x_target": x_target, "mask_context": mask, **named}
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "tabtnp"])  # see test_export_pretrained
-def test_a_file_answers_like_the_model(name, tmp_path):
-    model = made(name)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    # TabTNP: see test_export_pretrained
+    [*((name, {}) for name in MODELS if name != "tabtnp"), ("attnnp", BLOCKS)],
+    ids=[*(name for name in MODELS if name != "tabtnp"), "attnnp-block"],
+)
+def test_a_file_answers_like_the_model(name, changes, tmp_path):
+    model = made(name, **changes)
     session = session_of(to_onnx(model, tmp_path / "model.onnx", num_global=3, num_local=2, seed=1))
     for shape in SHAPES:
         task, noise, inputs = question(model, *shape)
@@ -92,8 +98,9 @@ def test_a_file_of_classes_with_required_noise(tmp_path):
         ("cnp", {"likelihood": "low-rank", "rank": 1}),
         ("np", {"likelihood": "mixture", "num_components": 3, "background": 0.01}),
         ("tnp", {"transformer": Transformer(8, 1, 2, 8, (8,), equivariant=True, relative=4)}),
+        ("attnnp", BLOCKS),
     ],
-    ids=["low-rank", "mixture", "equivariant"],
+    ids=["low-rank", "mixture", "equivariant", "blocks"],
 )
 def test_graphs_of_other_heads_and_attention(name, changes):
     """The module that is traced, without a file: tracing has no branch on which these differ."""

@@ -342,6 +342,7 @@ def test_an_architecture_goes_through_json_and_back():
         ({"embed_x_hidden": [0]}, "embed_x_hidden must hold sizes of at least 1, got (0,)"),
         ({"dim_local": 0}, "dim_local must be at least 1, got 0; None is the model's own"),
         ({"self_attention": -1}, "self_attention must not be negative, got -1; 0 is none"),
+        ({"attention": "blok"}, "unknown attention 'blok'. Did you mean 'block'? Known: dot, block."),
         (
             {"self_attention": 1, "attend_self": False},
             "self-attention would pass it on through others; got self_attention=1, use 0 or attend_self=True",

@@ -19,6 +19,7 @@ ARCHITECTURES = {
 VARIANTS = {  # which stop gradients in training, or take another path where there are any
     "tnp-equivariant": {"transformer": replace(TRANSFORMER, equivariant=True)},
     "dsvnp-detached": {"local_detach": True},
+    "attnnp-block": {"attention": "block", "num_heads": 2, "self_attention": 1},
 }
 every_model = pytest.mark.parametrize("name", [*MODELS, *VARIANTS])
 

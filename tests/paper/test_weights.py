@@ -121,6 +121,17 @@ def test_weights_are_half_precision_and_of_one_architecture(tmp_path, monkeypatc
     with safe_open(path, "pt") as file:
         about = file.metadata()
     good = load_file(path)
+    settings = json.loads(about["architecture"])
+    del settings["deterministic_path"]  # a file from before has no such setting
+    older, other = tmp_path / "older.safetensors", Architecture(1, 1, dim_lat=8, deterministic_path=True)
+    save_file(good, older, about | {"architecture": json.dumps(settings)})
+    load_weights(make_model("np", Architecture(1, 1, dim_lat=8)), older)
+    with pytest.raises(ValueError, match="weights of another architecture"):
+        load_weights(make_model("np", other), older)
+    for text in ("", "[]", '{"dim_x": []}', "[" * 100_000):
+        save_file(good, tmp_path / "bad.safetensors", about | {"architecture": text})
+        with pytest.raises(ValueError, match="weights of another architecture"):
+            load_weights(net, tmp_path / "bad.safetensors")
     name, value = next(iter(good.items()))
     for bad, reason in (
         ({name: value.to(torch.complex64)}, f"{name} is of torch.complex64, not of torch.float16"),

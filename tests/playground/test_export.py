@@ -36,6 +36,7 @@ def test_a_network_comes_back_rounded_and_without_what_training_alone_needs(tmp_
         ("mc-dropout", {}, "model of the playground"),
         ("cnp", {"likelihood": "mixture"}, "likelihood=gaussian"),
         ("cnp", {"aggregator": "max"}, "aggregator=mean"),
+        ("attnnp", {"attention": "block"}, "the playground computes attention=dot, got 'block'"),
         *((name, {"deterministic_path": True}, "no deterministic path") for name in ("cnp", "np", "dsvnp")),
     ],
 )

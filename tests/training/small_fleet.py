@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ TRANSFORMER = Transformer(width=8, num_layers=2, num_heads=2, feedforward=8, emb
 ARCH = Architecture(
     1, 1, encoder=(8,), dim_lat=8, decoder=(8,), dropout=0.5, transformer=TRANSFORMER, cells=TRANSFORMER
 )
+# AttnNP with the blocks of the field's code
+BLOCK = replace(ARCH, attention="block", num_heads=2, self_attention=1)
 IMAGE = (1, 4, 4)
 IMAGE_ARCH = Architecture(
     16,

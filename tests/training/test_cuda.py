@@ -8,6 +8,7 @@ import pytest
 import torch
 from small_fleet import (
     ARCH,
+    BLOCK,
     bits,
     curves,
     distance,
@@ -44,6 +45,11 @@ BOTH = {"compile": True, "capture": True}
 
 def on_cuda(name: str = "dsvnp", seeds=SEEDS, **chosen):
     return make_fleet(name, seeds, device="cuda", **chosen)
+
+
+def named(name: str) -> dict:
+    """The model and the architecture of a row."""
+    return {"name": "attnnp", "arch": BLOCK} if name == "attnnp-block" else {"name": name}
 
 
 def assert_same_run(a, b) -> None:
@@ -91,6 +97,13 @@ def test_a_compiled_and_captured_transformer_equals_an_eager_one(name, how):
     assert distance(other.state, eager.state) < 1e-9
 
 
+def test_compiled_and_captured_blocks_equal_eager_ones():
+    chosen = {"name": "attnnp", "arch": BLOCK, "objective": Objective(kind="iw", num_global=4)}
+    eager = run_steps(on_cuda(**chosen, **EAGER), 20)
+    for how in (CAPTURED, BOTH):
+        assert distance(run_steps(on_cuda(**chosen, **how), 20).state, eager.state) < 1e-9
+
+
 def test_a_transformer_predicts_on_cuda_as_on_the_cpu_and_from_an_empty_context():
     """In single precision, where torch has kernels of its own for attention; the CPU in double is the truth."""
     torch.manual_seed(0)
@@ -135,11 +148,11 @@ def test_replicas_handled_singly_are_exact_in_single_precision():
     assert same(mine, theirs), {name: value for name, value in differ.items() if value}
 
 
-@pytest.mark.parametrize("name", ["dsvnp", "mc-dropout", "tnp", "dsvtnp", "tabtnp"])
+@pytest.mark.parametrize("name", ["dsvnp", "mc-dropout", "tnp", "dsvtnp", "tabtnp", "attnnp-block"])
 def test_a_captured_fleet_equals_its_single_runs(name):
-    fleet = run_steps(on_cuda(name, **CAPTURED), 100)
+    fleet = run_steps(on_cuda(**named(name), **CAPTURED), 100)
     for row, seed in enumerate(SEEDS):
-        single = run_steps(on_cuda(name, [seed], **CAPTURED), 100)
+        single = run_steps(on_cuda(**named(name), seeds=[seed], **CAPTURED), 100)
         assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
 
 
@@ -151,11 +164,11 @@ def test_each_step_of_a_graph_draws_new_numbers():
     assert not torch.isclose(fleet.lanes[0].normal[0], fleet.lanes[0].normal[1]).any()
 
 
-@pytest.mark.parametrize("name", ["dsvnp", "tnp", "dsvtnp", "tabtnp"])
+@pytest.mark.parametrize("name", ["dsvnp", "tnp", "dsvtnp", "tabtnp", "attnnp-block"])
 def test_bfloat16_is_captured(name):
     """The first step is close to that in float32; later ones are not: training at this rate amplifies any rounding."""
-    half = run_steps(on_cuda(name, precision="bf16", **CAPTURED), 1)
-    expected = run_steps(on_cuda(name, precision="float32", **CAPTURED), 1).read_metrics()
+    half = run_steps(on_cuda(**named(name), precision="bf16", **CAPTURED), 1)
+    expected = run_steps(on_cuda(**named(name), precision="float32", **CAPTURED), 1).read_metrics()
     for name, value in half.read_metrics().items():
         torch.testing.assert_close(value, expected[name], rtol=0.01, atol=0.01)
     assert run_steps(half, 19).active == [True] * len(SEEDS)
@@ -213,11 +226,20 @@ def stop_at(step: int, fleet):
         (BOTH, "tf32", "dsvnp"),
         (BOTH, "tf32", "dsvtnp"),
         (BOTH, "tf32", "tabtnp"),
+        (BOTH, "tf32", "attnnp-block"),
     ],
-    ids=["eager", "captured", "compiled", "compiled and captured, tf32", "a transformer", "a table network"],
+    ids=[
+        "eager",
+        "captured",
+        "compiled",
+        "compiled and captured, tf32",
+        "a transformer",
+        "a table network",
+        "blocks",
+    ],
 )
 def test_interruptions_leave_no_trace(tmp_path, how, precision, name):
-    chosen = how | {"name": name, "num_steps": 24, "precision": precision, "source": curves(torch.float32)}
+    chosen = how | named(name) | {"num_steps": 24, "precision": precision, "source": curves(torch.float32)}
     undisturbed = train(on_cuda(**chosen))
     for step in (5, 13):
         fleet = stop_at(step, on_cuda(**chosen))

@@ -9,6 +9,7 @@ import torch
 from plain_loop import negative_bound, train_like
 from small_fleet import (
     ARCH,
+    BLOCK,
     IMAGE_ARCH,
     curves,
     distance,
@@ -293,23 +294,36 @@ def test_each_replica_shifts_its_images_by_numbers_of_its_own():
         assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
 
 
-@pytest.mark.parametrize("name", ["tnp", "dsvtnp"])
-def test_an_equivariant_fleet_equals_its_single_runs(name):
-    arch = replace(ARCH, transformer=replace(ARCH.transformer, equivariant=True, relative=4))
+EQUIVARIANT = replace(ARCH, transformer=replace(ARCH.transformer, equivariant=True, relative=4))
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [("tnp", EQUIVARIANT), ("dsvtnp", EQUIVARIANT), ("attnnp", BLOCK)],
+    ids=["tnp-equivariant", "dsvtnp-equivariant", "attnnp-block"],
+)
+def test_a_fleet_of_other_attention_equals_its_single_runs(name, arch):
     fleet = run_steps(make_fleet(name, SEEDS, arch=arch), 10)
     for row, seed in enumerate(SEEDS):
         single = run_steps(make_fleet(name, [seed], arch=arch), 10)
         assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
 
 
+ONE_LAYER = replace(EQUIVARIANT, transformer=replace(EQUIVARIANT.transformer, num_layers=1))
+
+
 @pytest.mark.parametrize(
-    "objective",
-    [Objective(), Objective(kind="npml", num_global=2, num_local=2), Objective(common_steps=2)],
-    ids=["elbo", "npml", "common"],
+    ("name", "arch", "objective"),
+    [
+        ("dsvtnp", ONE_LAYER, Objective()),
+        ("dsvtnp", ONE_LAYER, Objective(kind="npml", num_global=2, num_local=2)),
+        ("dsvtnp", ONE_LAYER, Objective(common_steps=2)),
+        ("attnnp", BLOCK, Objective(kind="iw", num_global=4)),
+    ],
+    ids=["elbo", "npml", "common", "blocks"],
 )
-def test_the_step_of_a_transformer_compiles_without_a_break(monkeypatch, objective):
-    arch = replace(ARCH, transformer=replace(ARCH.transformer, num_layers=1, equivariant=True, relative=4))
-    eager = run_steps(make_fleet("dsvtnp", SEEDS, arch=arch, objective=objective), 3)
+def test_the_step_of_a_transformer_compiles_without_a_break(monkeypatch, name, arch, objective):
+    eager = run_steps(make_fleet(name, SEEDS, arch=arch, objective=objective), 3)
     compiler, options = torch.compile, []
 
     def compile(function, **given):
@@ -317,7 +331,7 @@ def test_the_step_of_a_transformer_compiles_without_a_break(monkeypatch, objecti
         return compiler(function, backend="eager", **given)  # traced only: to generate code takes minutes
 
     monkeypatch.setattr(torch, "compile", compile)
-    compiled = run_steps(make_fleet("dsvtnp", SEEDS, arch=arch, objective=objective, compile=True), 3)
+    compiled = run_steps(make_fleet(name, SEEDS, arch=arch, objective=objective, compile=True), 3)
     assert options == [{"dynamic": False, "fullgraph": True}]
     assert distance(compiled.state, eager.state) < 1e-9
 

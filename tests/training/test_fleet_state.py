@@ -6,7 +6,19 @@ from functools import partial
 
 import pytest
 import torch
-from small_fleet import ARCH, curves, distance, images, make_fleet, make_vgg, rows_of, run_steps, same, table
+from small_fleet import (
+    ARCH,
+    BLOCK,
+    curves,
+    distance,
+    images,
+    make_fleet,
+    make_vgg,
+    rows_of,
+    run_steps,
+    same,
+    table,
+)
 
 from dsvnp.networks import full_precision
 from dsvnp.training.step import STOP_REASONS
@@ -233,10 +245,14 @@ def test_a_pool_depends_on_seed_and_step_alone():
 # --- precision ---
 
 
-@pytest.mark.parametrize("name", ["dsvnp", "tnp", "dsvtnp", "tabtnp"])
-def test_bfloat16_stays_near_single_precision(name):
-    single = run_steps(make_fleet(name, (1, 2), precision="float32"), 20)
-    half = run_steps(make_fleet(name, (1, 2), precision="bf16"), 20)
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [*((name, ARCH) for name in ("dsvnp", "tnp", "dsvtnp", "tabtnp")), ("attnnp", BLOCK)],
+    ids=["dsvnp", "tnp", "dsvtnp", "tabtnp", "attnnp-block"],
+)
+def test_bfloat16_stays_near_single_precision(name, arch):
+    single = run_steps(make_fleet(name, (1, 2), arch=arch, precision="float32"), 20)
+    half = run_steps(make_fleet(name, (1, 2), arch=arch, precision="bf16"), 20)
     assert half.state["params"].dtype == torch.float32
     assert half.active == [True, True]
     expected = single.read_metrics()

@@ -14,7 +14,18 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
-from small_fleet import ARCH, bits, curves, images, make_fleet, make_vgg, same, subprocess_environment, table
+from small_fleet import (
+    ARCH,
+    BLOCK,
+    bits,
+    curves,
+    images,
+    make_fleet,
+    make_vgg,
+    same,
+    subprocess_environment,
+    table,
+)
 
 from dsvnp.models import make_model
 from dsvnp.objectives import Objective
@@ -124,9 +135,13 @@ def test_interruptions_leave_no_trace(tmp_path):
     assert [line["step"] for line in log_of(tmp_path / "a.jsonl")] == [4, 8, 12, 16, 20, 24, 28, 30]
 
 
-@pytest.mark.parametrize("name", ["tnp", "dsvtnp", "tabtnp"])
-def test_a_transformer_resumes_where_it_was(tmp_path, name):
-    chosen = {"name": name, "seeds": (1, 2), "num_steps": 12, "precision": "float32"}
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [("tnp", ARCH), ("dsvtnp", ARCH), ("tabtnp", ARCH), ("attnnp", BLOCK)],
+    ids=["tnp", "dsvtnp", "tabtnp", "attnnp-block"],
+)
+def test_a_transformer_resumes_where_it_was(tmp_path, name, arch):
+    chosen = {"name": name, "arch": arch, "seeds": (1, 2), "num_steps": 12, "precision": "float32"}
     undisturbed = train(make_fleet(**chosen))
     with pytest.raises(Interrupted):
         train(stop_at(5, make_fleet(**chosen)), tmp_path)

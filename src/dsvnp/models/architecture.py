@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from dsvnp import likelihoods
+from dsvnp.aggregators import ATTENTIONS
 from dsvnp.models.transformer import Transformer
 from dsvnp.naming import at_least_one, lookup
 from dsvnp.networks import MLP, VGG, VGG19, Fourier, LeNet
@@ -48,8 +49,11 @@ class Architecture:
         local_posterior: "free" for a network of its own (Eq. 12), or "ladder" for one that corrects the prior, see
             `LadderPosterior`.
         aggregator: name of the permutation-invariant mean over the context.
-        num_heads: heads of AttnNP's cross-attention; 1 is plain dot-product attention.
-        self_attention: layers of self-attention among the context before AttnNP's cross-attention (Sec. 2.2).
+        attention: "dot" for AttnNP's cross-attention by products of x alone (Eq. 9), or "block" for residual blocks
+            as in the code that the field's tables come from, see `Block`.
+        num_heads: heads of AttnNP's attention; 1 with "dot" is plain dot-product attention.
+        self_attention: layers of self-attention among the context before AttnNP's cross-attention (Sec. 2.2). With
+            "block" they are blocks, and z_G has as many among the points of a set before it takes their mean.
         attend_self: whether, in training, a context point of AttnNP attends to itself as well, as in the code that the
             paper follows. It then reads its own label; a target never does. In prediction every target sees all of the
             context.
@@ -108,12 +112,14 @@ class Architecture:
     cells: Transformer = field(default_factory=lambda: Transformer(num_layers=2))
     coded_x: bool = False
     deterministic_path: bool = False
+    attention: str = "dot"
 
     def __post_init__(self) -> None:
         sizes = ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank", "num_waves")
         at_least_one(**{name: getattr(self, name) for name in sizes})
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
+        lookup(self.attention, ATTENTIONS, "attention")
         if self.self_attention < 0:
             raise ValueError(f"self_attention must not be negative, got {self.self_attention}; 0 is none")
         if self.self_attention and not self.attend_self:

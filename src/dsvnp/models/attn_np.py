@@ -2,13 +2,16 @@
 
 s_i = h(x_i, y_i), or layers of self-attention over them (Sec. 2.2)
 z_attn = Σ_i w(x_i, x_*) s_i,  z = [z_attn, z_G]  (Eq. 9),  p(y_* | x_*, z)
+
+With `attention="block"`, as in the public code of Bootstrapping NP (Lee et al., 2020), z_attn = block(x_*, x_C, s); the
+layers among the s_i are blocks too, and z_G has as many among the r_i of a set before it takes their mean.
 """
 
 from typing import NamedTuple, final
 
 from torch import Tensor, nn
 
-from dsvnp.aggregators import Attention
+from dsvnp.aggregators import ATTENTIONS, SelfAttention
 from dsvnp.models.base import NeuralProcess, Noise
 from dsvnp.models.parts import Embeddings, GlobalLatent, pair_encoder
 from dsvnp.models.transformer import Transformer, Trunk
@@ -36,13 +39,17 @@ class AttnNP(NeuralProcess):
     def _build(self, embedding: nn.Module | None) -> None:
         arch = self.arch
         self.embed = Embeddings(arch, self.likelihood.dim_encoded, embedding)
-        self.z_global = GlobalLatent(arch, self.embed)
-        self.value_encoder = pair_encoder(arch, self.embed)  # the "doubled" encoder of App. E
-        self.among_context: Trunk | None = None
-        if arch.self_attention:
+        blocks = arch.attention == "block"
+        self.z_global = GlobalLatent(arch, self.embed, arch.self_attention if blocks else 0)
+        # the "doubled" encoder of App. E; blocks read values of either sign
+        self.value_encoder = pair_encoder(arch, self.embed, relu_out=not blocks)
+        self.among_context: Trunk | SelfAttention | None = None
+        if arch.self_attention and blocks:
+            self.among_context = SelfAttention(arch.dim_lat, arch.num_heads, arch.self_attention)
+        elif arch.self_attention:
             sizes = Transformer(arch.dim_lat, arch.self_attention, arch.num_heads, 2 * arch.dim_lat)
             self.among_context = Trunk(sizes, arch.dim_x)
-        self.attention = Attention(self.embed.dim_x, arch.dim_lat, arch.num_heads)
+        self.attention = ATTENTIONS[arch.attention](self.embed.dim_x, arch.dim_lat, arch.num_heads)
         dims = [self.embed.dim_x, arch.dim_lat, arch.dim_lat]
         self.decoder = MLP(dims, arch.decoder, self.likelihood.dim_raw)
 
@@ -80,4 +87,6 @@ class AttnNP(NeuralProcess):
     def _values(self, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         """s_i of each point, [B, N, H], after self-attention among the context if the architecture has it."""
         values: Tensor = self.value_encoder(x, y)
-        return values if self.among_context is None else self.among_context.among(values, x, mask)[0]
+        if isinstance(self.among_context, Trunk):
+            return self.among_context.among(values, x, mask)[0]
+        return values if self.among_context is None else self.among_context(values, mask)

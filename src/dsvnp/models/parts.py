@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from dsvnp.aggregators import make_aggregator
+from dsvnp.aggregators import SelfAttention, make_aggregator
 from dsvnp.gaussian import DiagonalGaussian
 from dsvnp.likelihoods import Likelihood
 from dsvnp.models.architecture import Architecture, make_embedding
@@ -40,9 +40,9 @@ class Sizes(NamedTuple):
     dim_y: int
 
 
-def pair_encoder(arch: Architecture, embed: Embeddings | Sizes) -> MLP:
+def pair_encoder(arch: Architecture, embed: Embeddings | Sizes, relu_out: bool = True) -> MLP:
     """Make r_i = h(x_i, y_i) of Eq. 8."""
-    return MLP([embed.dim_x, embed.dim_y], arch.encoder, arch.dim_lat, relu_out=True)
+    return MLP([embed.dim_x, embed.dim_y], arch.encoder, arch.dim_lat, relu_out)
 
 
 def global_head(arch: Architecture) -> nn.Module:
@@ -61,18 +61,21 @@ def global_head(arch: Architecture) -> nn.Module:
 class GlobalLatent(nn.Module):
     """q(z_G | T) and p(z_G | C): encode each point once, aggregate over either set, one head (Eq. 8, 11).
 
-    It reads the outputs of `embed`, or other inputs of some sizes.
+    It reads the outputs of `embed`, or other inputs of some sizes. With `num_blocks` the points of either set attend to
+    each other, and to no point outside it, before they are aggregated.
     """
 
-    def __init__(self, arch: Architecture, embed: Embeddings | Sizes) -> None:
+    def __init__(self, arch: Architecture, embed: Embeddings | Sizes, num_blocks: int = 0) -> None:
         super().__init__()
         self.aggregate = make_aggregator(arch.aggregator, arch.dim_lat)
         self.encoder = pair_encoder(arch, embed)
+        self.among = SelfAttention(arch.dim_lat, arch.num_heads, num_blocks)
         self.head = global_head(arch)
         self.context_posterior = arch.posterior == "context"
         self.prior_encoder: nn.Module | None = None
         if arch.separate_encoders:
             self.prior_encoder = pair_encoder(arch, embed)
+            self.prior_among = SelfAttention(arch.dim_lat, arch.num_heads, num_blocks)
             self.prior_head = global_head(arch)
 
     def forward(
@@ -80,15 +83,19 @@ class GlobalLatent(nn.Module):
     ) -> tuple[DiagonalGaussian, DiagonalGaussian]:
         """Posterior and prior, each [B, Z], from all points of a task and the flags of its context."""
         r = self.encoder(x, y)
-        q = self.head(self.aggregate(r, in_context if self.context_posterior else mask))
+        q = self._latent(r, in_context if self.context_posterior else mask)
         shared = self.prior_encoder is None
-        return q, self.head(self.aggregate(r, in_context)) if shared else self.prior(x, y, in_context)
+        return q, self._latent(r, in_context) if shared else self.prior(x, y, in_context)
 
     def prior(self, x: Tensor, y: Tensor, mask: Tensor) -> DiagonalGaussian:
         """p(z_G | C), [B, Z]."""
         if self.prior_encoder is None:
-            return self.head(self.aggregate(self.encoder(x, y), mask))
-        return self.prior_head(self.aggregate(self.prior_encoder(x, y), mask))
+            return self._latent(self.encoder(x, y), mask)
+        return self.prior_head(self.aggregate(self.prior_among(self.prior_encoder(x, y), mask), mask))
+
+    def _latent(self, r: Tensor, mask: Tensor) -> DiagonalGaussian:
+        """z_G of the points in `mask`."""
+        return self.head(self.aggregate(self.among(r, mask), mask))
 
 
 class DeterministicPath(nn.Module):

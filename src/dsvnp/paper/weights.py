@@ -13,10 +13,11 @@ from typing import ClassVar
 import torch
 from safetensors.torch import save_file
 
-from dsvnp.models import NeuralProcess
+from dsvnp.models import Architecture, NeuralProcess
 from dsvnp.paper.experiment import Experiment, Workplace
 from dsvnp.paper.label import Label
 from dsvnp.playground.export import read_halves
+from dsvnp.pretrained.loading import REFUSALS
 from dsvnp.sources.base import TaskSource
 from dsvnp.training import Settings
 from dsvnp.training.loop import Validation
@@ -88,9 +89,12 @@ def save_weights(net: NeuralProcess, path: Path) -> bool:
 def load_weights(net: NeuralProcess, path: Path) -> NeuralProcess:
     """Fill a network with kept weights; those of another architecture are refused."""
     about, tensors = read_halves(path)
-    mine = {"model": net.name, "architecture": json.dumps(net.arch.to_dict())}
-    for name, value in mine.items():
-        if about.get(name) != value:
+    agree = {
+        "model": about.get("model") == net.name,
+        "architecture": _architecture(about.get("architecture", "")) == net.arch,
+    }
+    for name, same in agree.items():
+        if not same:
             raise ValueError(
                 f"{path} has weights of another {name}, {about.get(name)}; choose the settings of their training"
             )
@@ -103,3 +107,11 @@ def load_weights(net: NeuralProcess, path: Path) -> NeuralProcess:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is damaged ({reason:.200}); run the experiment again") from None
     return net
+
+
+def _architecture(text: str) -> Architecture | None:
+    """The architecture that a file names; a setting that came later than the file has its default."""
+    try:
+        return Architecture.from_dict(json.loads(text))
+    except REFUSALS:
+        return None

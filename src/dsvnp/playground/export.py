@@ -22,7 +22,12 @@ from dsvnp.naming import lookup
 from dsvnp.pretrained.loading import empty_network
 
 MODELS = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")  # what `js/models.js` can compute
-CHOICES = {"likelihood": ("gaussian",), "aggregator": ("mean",), "embed_x": ("none", "mlp", "fourier")}
+CHOICES = {
+    "likelihood": ("gaussian",),
+    "aggregator": ("mean",),
+    "embed_x": ("none", "mlp", "fourier"),
+    "attention": ("dot",),
+}
 UNUSED = ("local_posterior.",)  # parts that training alone reads
 MANIFEST = "manifest.json"
 

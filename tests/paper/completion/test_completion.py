@@ -271,6 +271,7 @@ def test_settings():
     assert {made.architecture(label, 1).sigma_floor for label in made.labels()} == {0.1}
     assert made.architecture(Label("tnp", "mixture"), 1).likelihood == "mixture"
     assert made.settings("attnnp").objective.kind == "iw"
+    assert made.architecture(Label("attnnp"), 1).attention == "dot"  # as the stored rows were trained
     assert (made.num_points, made.max_context, made.sizes.contexts) == (200, 197, (10, 50, 200))
     assert rebuild(CompletionExperiment, as_json(made)) == made
     names = ["attnnp", "dsvnp", "tnp", "tnp-mixture", "dsvtnp"]

@@ -52,11 +52,12 @@ def done(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [("cnp", 215_682), ("np", 232_194), ("attnnp", 348_418), ("tnp", 222_274)],
+    [("cnp", 215_682), ("np", 232_194), ("attnnp", 348_418), ("attnnp-block", 348_418), ("tnp", 222_274)],
 )
 def test_models_have_the_fields_numbers_of_parameters(model, expected):
-    arch = FieldExperiment.presets()["paper"].architecture(Label(model))
-    assert sum(p.numel() for p in make_model(model, arch).parameters()) == expected
+    label = Label.parse(model)
+    arch = FieldExperiment.presets()["paper"].architecture(label)
+    assert sum(p.numel() for p in make_model(label.model, arch).parameters()) == expected
 
 
 def test_every_model_has_the_fields_sigma_and_the_other_one():
@@ -70,6 +71,7 @@ def test_every_model_has_the_fields_sigma_and_the_other_one():
     floor, none = (0.1, "softplus"), (0.0, "exp")
     expected = dict.fromkeys(("cnp", "np", "attnnp", "dsvnp"), (*floor, "gaussian"))
     expected |= {f"{name}-no-floor": (*none, "gaussian") for name in expected}
+    expected["attnnp-block"] = expected["attnnp"]
     for name in ("tnp", "dsvtnp"):
         expected |= {name: (*none, "gaussian"), f"{name}-floor": (*floor, "gaussian")}
     expected |= {"tnp-mixture": (*none, "mixture"), "tnp-mixture-floor": (*floor, "mixture")}
@@ -92,6 +94,11 @@ def test_rows_of_other_attention_differ_in_nothing_else():
     for kind, rotary in (("equivariant", 0.0), ("rotary", 40.0)):
         stack = replace(usual.transformer, equivariant=True, rotary=rotary)
         assert made.architecture(Label("tnp", kind)) == replace(usual, transformer=stack)
+    plain = made.architecture(Label("attnnp"))
+    assert (plain.attention, plain.encoder) == ("dot", (128, 128))  # as the stored rows were trained
+    blocks = replace(plain, attention="block", encoder=(128,))  # as many weights
+    assert made.architecture(Label("attnnp", "block")) == blocks
+    assert made.settings(Label("attnnp", "block")) == made.settings(Label("attnnp"))
 
 
 def test_training_is_the_fields():
@@ -135,6 +142,7 @@ def test_published_figures_belong_to_models_as_the_field_has_them():
     assert figure("tnp", "rbf", "marginal") == (1.39, None)
     assert figure("tnp", "matern52", "chain") == (1.21, None)
     assert figure("attnnp", "matern52", "marginal") == (0.63, None)
+    assert figure("attnnp", "matern52", "marginal", variant="block") == (0.63, None)
     assert figure("tnp", "rbf", "marginal", variant="floor") == (None, None)
     assert figure("tnp", "periodic", "marginal") == figure("dsvnp", "rbf", "marginal") == (None, None)
     assert figure("np", "rbf", "marginal", "log-likelihood-median") == (None, None)
@@ -225,6 +233,17 @@ def test_committed_rows_may_be_added_to():
     kept = {(m.dataset, m.split): m.batches for m in units["np"].measurements if m.batches}
     assert kept["periodic", "marginal"] == (1024,) * 3
     assert read_units(folder)["config"]["tests"].keys() == as_json(made)["tests"].keys()
+
+
+def test_attnnp_with_blocks_is_a_row_next_to_the_one_that_is_there(tmp_path):
+    small = {"models": ("attnnp",), "ceilings": False, "num_seeds": 1}
+    _, before = ran(tmp_path, attentions=(), **small)
+    rows, after = ran(tmp_path, attentions=("block",), **small)
+    assert list(after) == ["attnnp", "attnnp-block"]
+    assert after["attnnp"] == before["attnnp"]  # neither trained nor measured again
+    marks = [unit["extras"]["marks"]["log_likelihood"] for unit in after.values()]
+    assert marks[0] != marks[1]
+    assert not any(math.isnan(row["mean"]) for row in rows if row["metric"] == "log-likelihood")
 
 
 def test_rows_whose_local_latent_was_trained_in_another_way_are_refused():

@@ -1,8 +1,9 @@
 """The field's table: models that learn from RBF processes, tested on those and on three others (PROTOCOLS §6).
 
 Every model has a row with the σ that the field gives it and a row with the other: CNP, NP, AttnNP and DSVNP have a
-floor of 0.1 in the field ("no-floor" names the row without), TNP and DSVTNP none ("floor"). The exact GP stands next to
-them with known hyper-parameters, with these integrated out, and with σ ≥ 0.1.
+floor of 0.1 in the field ("no-floor" names the row without), TNP and DSVTNP none ("floor"). TNP and AttnNP have further
+rows with other attention; "block", AttnNP's, is that of the public code behind the published figures. The exact GP
+stands next to them with known hyper-parameters, with these integrated out, and with σ ≥ 0.1.
 """
 
 from collections.abc import Sequence
@@ -36,10 +37,12 @@ from dsvnp.training.shared import matmul_precision
 
 FLOORS = {"own": False, "other": True}
 # TNP that reads differences of inputs only: by a network of them, or by features that turn
-ATTENTIONS: dict[str, dict[str, Any]] = {
+DIFFERENCES: dict[str, dict[str, Any]] = {
     "equivariant": {"equivariant": True},
     "rotary": {"equivariant": True, "rotary": 40.0},
 }
+BLOCK = "block"  # AttnNP with the blocks of the public code behind the published figures
+ATTENTIONS = {**dict.fromkeys(DIFFERENCES, "tnp"), BLOCK: "attnnp"}  # the model of each kind
 CEILINGS = (Label("gp"), Label("gp", "floor"), Label("gp", "integrated"))
 # RBF and Matérn; the joint ones are TNP-A's, which is trained for it
 PUBLISHED = {
@@ -79,7 +82,9 @@ class FieldExperiment(WithWeights):
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
     floors: tuple[str, ...] = ("own", "other")  # σ as the field has it for a model, and the other way
     mixtures: tuple[str, ...] = ("tnp",)  # models that have rows with a mixture head as well
-    attentions: tuple[str, ...] = tuple(ATTENTIONS)  # kinds of attention that TNP has further rows with
+    attentions: tuple[str, ...] = tuple(
+        ATTENTIONS
+    )  # kinds of attention that TNP and AttnNP have further rows with
     chains: tuple[str, ...] = ("cnp", "tnp", "dsvtnp")  # models whose joint is also taken by autoregression
     ceilings: bool = True  # whether the exact GP has rows
     recipe: FieldRecipe = field(default_factory=FieldRecipe)
@@ -136,21 +141,24 @@ class FieldExperiment(WithWeights):
                 found.append(Label(model, other))
                 if model in self.mixtures:
                     found.append(Label(model, f"mixture-{other}".rstrip("-")))
-                if model == "tnp" and not other:
-                    found += [Label(model, kind) for kind in self.attentions]
+                if not other:
+                    found += [Label(model, kind) for kind in self.attentions if ATTENTIONS[kind] == model]
         return [*found, *(CEILINGS if self.ceilings else ())]
 
     def paper_figure(self, label: Label, m: Measurement) -> tuple[float | None, float | None]:
-        """The published figure of a model as the field has it; it has no spread."""
-        value, _ = super().paper_figure(label, m) if not label.variant else (None, None)
+        """The published figure of a model as the field has it, AttnNP with either attention; it has no spread."""
+        value, _ = super().paper_figure(label, m) if label.variant in ("", BLOCK) else (None, None)
         return value, None
 
     def architecture(self, label: Label) -> Architecture:
         """Sizes, head and σ of a row."""
         head = sigma(label.model, other=label.variant.endswith("floor"))
         kind = "mixture" if label.variant.startswith("mixture") else "gaussian"
-        stack = replace(self.recipe.transformer, **ATTENTIONS.get(label.variant, {}))
-        return self.recipe.architecture(label.model, 1, 1, likelihood=kind, transformer=stack, **head)
+        attention = BLOCK if label.variant == BLOCK else "dot"
+        stack = replace(self.recipe.transformer, **DIFFERENCES.get(label.variant, {}))
+        return self.recipe.architecture(
+            label.model, 1, 1, likelihood=kind, transformer=stack, attention=attention, **head
+        )
 
     def settings(self, label: Label) -> Settings:
         """How to train a model, with a mark every so many steps."""

@@ -10,10 +10,12 @@ from dsvnp.paper.field.panels import SHOWN
 from dsvnp.paper.figures import Values, lines_of
 from dsvnp.plotting.figures import FunctionPanel, Plot, Reference, functions_figure, lines_figure
 
+SHOWN_ROWS = ("", "mixture", "block")  # variants of models that the course shows
+
 
 def draw_course(units: Sequence[UnitResult], out: Path) -> list[Path]:
     """Log-likelihood of unseen RBF tasks against steps and against seconds, for all models as the field has them."""
-    trained = [unit for unit in units if "marks" in unit.extras and unit.label.variant in ("", "mixture")]
+    trained = [unit for unit in units if "marks" in unit.extras and unit.label.variant in SHOWN_ROWS]
     plots = []
     for name, text in (("step", "steps"), ("seconds", "seconds of training, all seeds together")):
         lines = lines_of(trained, partial(_places, name), _likelihoods)

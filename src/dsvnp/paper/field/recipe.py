@@ -56,7 +56,7 @@ class FieldRecipe:
     local: LocalLatent = field(default_factory=LocalLatent)  # the local latent of DSVNP and DSVTNP
 
     def architecture(self, model: str, dim_x: int, dim_y: int, **head: Any) -> Architecture:
-        """The architecture of a model; `head` holds settings of its likelihood, σ among them."""
+        """The architecture of a model; `head` holds settings of its likelihood, σ among them, or its attention."""
         w = self.width
         sizes: dict[str, Any] = {
             "encoder": (w, w, w),
@@ -66,7 +66,11 @@ class FieldRecipe:
             "deterministic_path": True,
         }
         own: dict[str, dict[str, Any]] = {
-            "attnnp": {"encoder": (w, w), "num_heads": self.num_heads, "self_attention": 1},
+            "attnnp": {
+                "encoder": (w,) if head.get("attention") == "block" else (w, w),  # 348k parameters either way
+                "num_heads": self.num_heads,
+                "self_attention": 1,
+            },
             "dsvnp": self.local.choices(),
             "tnp": {"decoder": (w,)},
             "dsvtnp": {"encoder": (w,), "decoder": (w,), **self.local.choices()},
