@@ -188,9 +188,7 @@ def _draw_real(axes: Axes, scores: list[dict[str, float]]) -> None:
     axes.legend(frameon=False)
 
 
-def _draw_law(
-    axes: Axes, courses: dict[str, Course], found: dict[str, Any], flops: dict[str, float]
-) -> None:
+def _draw_law(axes: Axes, courses: dict[str, Course], found: dict[str, Any], flops: dict[str, float]) -> None:
     """The runs, the law of each size, and the best that the law gives for any compute."""
     theta = np.array([found["fit"][name][0] for name in ("E", "ln A", "alpha", "ln B", "beta")])
     for name, course in courses.items():

@@ -31,7 +31,7 @@ def measure_field(
     """All rows of a model, one value per net; `chain` asks for autoregression, too."""
     rows: list[Measurement] = []
     for dataset in unseen.PRIORS:
-        known = unseen.draw_unseen(dataset, sizes.num_batches, sizes.num_points, device)
+        known = unseen.draw_unseen(dataset, sizes.num_batches, sizes.num_points, device, sizes.drawn_on)
         number = sizes.marginal_batches(dataset, is_random(nets[0]))
         rows += _estimated(dataset, "marginal", nets, unseen.compact(unseen.first(known, number)), sizes)
         some = unseen.compact(unseen.first(known, sizes.joint_batches))

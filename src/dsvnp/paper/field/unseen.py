@@ -9,7 +9,7 @@ from torch import Tensor
 from dsvnp.estimation import Method
 from dsvnp.naming import lookup
 from dsvnp.paper.experiment import EXACT, Drawn, Measurement
-from dsvnp.sources.gp import GPPrior, KnownTask, gp_tasks
+from dsvnp.sources.gp import GPPrior, Hyperparameters, KnownTask, gp_tasks
 from dsvnp.sources.gp_exact import ExactLikelihoods, exact, integrated
 from dsvnp.task import Task
 
@@ -49,8 +49,12 @@ class TestSizes:
     chunk: int = 2**19  # number of targets times draws that are decoded at once
     # kernels on which models with latents have all batches, too: a few hundred draws suffice there
     all_batches: tuple[str, ...] = ("rbf", "matern52")
+    # where tasks are drawn: "cpu" gives the same ones on every device, and kept weights the same table; "device" is for
+    # rows next to those of runs from before this setting
+    drawn_on: str = "cpu"
 
     def __post_init__(self) -> None:
+        lookup(self.drawn_on, dict.fromkeys(("cpu", "device")), "tests.drawn_on")
         for name in self.all_batches:
             lookup(name, PRIORS, "kernel")
         for name in (
@@ -70,11 +74,18 @@ class TestSizes:
         return self.latent_batches if random and dataset not in self.all_batches else self.num_batches
 
 
-def draw_unseen(dataset: str, num_batches: int, num_points: int, device: torch.device) -> list[KnownTask]:
+def draw_unseen(
+    dataset: str, num_batches: int, num_points: int, device: torch.device, drawn_on: str = "cpu"
+) -> list[KnownTask]:
     """Batches of 16 tasks of one kernel, the same for every model."""
-    generator = torch.Generator(device).manual_seed(1_000_000 + list(PRIORS).index(dataset))
+    place = torch.device("cpu") if drawn_on == "cpu" else device
+    generator = torch.Generator(place).manual_seed(1_000_000 + list(PRIORS).index(dataset))
     size = BATCHES_AT_ONCE * SHARE
-    return gp_tasks(PRIORS[dataset], num_batches * SHARE, generator, size, SHARE, num_points)
+    drawn = gp_tasks(PRIORS[dataset], num_batches * SHARE, generator, size, SHARE, num_points)
+    return [
+        KnownTask(known.task.to(device), Hyperparameters(*(each.to(device) for each in known.hyper)))
+        for known in drawn
+    ]
 
 
 def draw_marks(num_batches: int, num_points: int, device: torch.device) -> list[KnownTask]:
@@ -143,7 +154,7 @@ def measure_ceiling(variant: str, sizes: TestSizes, repeats: int, device: torch.
     whole = variant != "integrated"
     number = sizes.num_batches if whole else min(sizes.joint_batches, sizes.num_batches)
     for dataset, prior in PRIORS.items():
-        tasks = draw_unseen(dataset, number, sizes.num_points, device)
+        tasks = draw_unseen(dataset, number, sizes.num_points, device, sizes.drawn_on)
         found = [_ceiling(variant, known, prior, sizes.num_nodes) for known in tasks]
         marginal = torch.cat([likelihoods.task_means() for likelihoods in found])
         rows += summarised(dataset, "marginal", [marginal] * repeats, drawn)
