@@ -1,4 +1,4 @@
-"""Time and memory of TNP's predictions for many targets, and from large contexts.
+"""Time and memory of TNP's predictions for many targets and from large contexts, and of a log-likelihood of many.
 
     python benchmarks/large_sets.py --device cpu --json results/large-sets/cpu.json
     python benchmarks/large_sets.py --device cuda --json results/large-sets/h200.json
@@ -6,7 +6,7 @@
 TNP has the field's size (6 layers of width 64). Targets: 1,000 context points, up to 1,000,000 targets. Contexts: up to
 100,000 points on a GPU and 10,000 on a CPU, 1,000 targets; a tenth of that for an equivariant TNP. Memory is what the
 prediction takes at most in addition to what was there before and the arrays that it returns: of the process on a CPU,
-of torch on a GPU.
+of torch on a GPU. The log-likelihood is that of a small DSVNP, untrained, from as many draws as suffice.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from dsvnp.estimation import log_likelihood
 from dsvnp.models import Architecture, Transformer, make_model
 from dsvnp.task import Task
 
@@ -55,6 +56,25 @@ def measure(device: str, most: int) -> Iterator[Row]:
         largest = (most // 10 if device == "cuda" else most // 100) // (10 if equivariant else 1)
         for context in (largest // 10, largest):
             yield predicted(equivariant, context, 1000, device)
+    for targets in (most // 100, most // 10, most):
+        yield estimated(1000, targets, device)
+
+
+def estimated(context: int, targets: int, device: str) -> Row:
+    """Time and memory of one log-likelihood, and the draws behind it."""
+    torch.manual_seed(0)
+    arch = Architecture(1, 1, encoder=(32, 32), dim_lat=32, dim_local=2, decoder=(32, 32))
+    net = make_model("dsvnp", arch).to(device)
+    x, x_target = (
+        torch.linspace(-2, 2, size, device=device).reshape(1, -1, 1) for size in (context, targets)
+    )
+    task = Task.from_sets(x, x.sin(), x_target, x_target.sin())
+    before, start = memory(device, reset=True), clock(device)
+    found = log_likelihood(net, task)
+    seconds, extra = clock(device) - start, memory(device) - before
+    assert found.still
+    sizes = {"context": context, "targets": targets, "draws": found.draws, "method": found.method}
+    return {**sizes, "seconds": round(seconds, 3), "extra_mb": round(extra / 1e6, 1)}
 
 
 def predicted(equivariant: bool, context: int, targets: int, device: str) -> Row:

@@ -31,3 +31,25 @@ def test_points_lie_outside_of_the_gap():
     x, y = example.points(np.random.default_rng(0))
     assert len(x) == len(y) == example.count
     assert not ((x >= example.gap[0]) & (x < example.gap[1])).any()
+
+
+def test_the_shipped_network_passes_through_points_and_is_unsure_between_them():
+    few, gapped = EXAMPLES[1], next(each for each in EXAMPLES if each.gap != (0.0, 0.0))
+    x, y = few.points(np.random.default_rng(0))
+    known = np.sort(x)
+    mean, width = mean_and_width(x, y, np.append(x, (known[:-1] + known[1:])[np.diff(known).argmax()] / 2))
+    assert np.abs(mean[:-1] - y).max() < 0.2 * y.std()
+    assert width[-1] > 2 * width[:-1].max()  # in the middle of the widest gap
+    x, y = gapped.points(np.random.default_rng(0))
+    asked = np.linspace(0, 10, 101)
+    mean, width = mean_and_width(x, y, asked)
+    error = np.abs(mean - gapped.function(asked))
+    assert error.mean() < 0.1  # the season goes through the gap
+    assert (error < 2 * width).all()
+
+
+def mean_and_width(x, y, asked):
+    """Mean, and the width of the central 68 % interval."""
+    found = predict_function(x, y, asked)
+    low, high = found.quantile([0.16, 0.84])[:, 0, :, 0].numpy()
+    return found.mean[0, :, 0].numpy(), high - low
