@@ -91,6 +91,7 @@ def plain_recipes() -> dict[str, LatentRecipe]:
         "dsvtnp-npml": replace(
             LatentRecipe("dsvtnp").with_arch(dim_local=4).with_objective(**NPML), ramp=0.25
         ),
+        "np-path": np.with_arch(deterministic_path=True),
         "np-iw": np.with_objective(kind="iw", num_global=8),
         "np-npml": np.with_objective(kind="npml", num_global=2),
         "np-npml-8": np.with_objective(kind="npml", num_global=8),
@@ -119,6 +120,7 @@ def local_recipes(small: LatentRecipe) -> dict[str, LatentRecipe]:
         "-anneal-iw": slow.with_objective(**IW),
         "-anneal-iw-32": slow.with_objective(kind="iw", num_local=32),
         "-anneal-npml": slow.with_objective(**NPML),
+        "-anneal-npml-path": slow.with_objective(**NPML).with_arch(deterministic_path=True),
         "-anneal-npml-16": slow.with_objective(kind="npml", num_global=2, num_local=16),
         "-anneal-npml-deep": replace(deep, ramp=0.25).with_objective(**NPML),
         "-iw": small.with_objective(**IW),

@@ -82,9 +82,8 @@ class FieldExperiment(WithWeights):
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
     floors: tuple[str, ...] = ("own", "other")  # σ as the field has it for a model, and the other way
     mixtures: tuple[str, ...] = ("tnp",)  # models that have rows with a mixture head as well
-    attentions: tuple[str, ...] = tuple(
-        ATTENTIONS
-    )  # kinds of attention that TNP and AttnNP have further rows with
+    # kinds of attention that TNP and AttnNP have further rows with
+    attentions: tuple[str, ...] = tuple(ATTENTIONS)
     chains: tuple[str, ...] = ("cnp", "tnp", "dsvtnp")  # models whose joint is also taken by autoregression
     ceilings: bool = True  # whether the exact GP has rows
     recipe: FieldRecipe = field(default_factory=FieldRecipe)
