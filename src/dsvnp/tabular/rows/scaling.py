@@ -14,6 +14,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from dsvnp.devices import one_thread
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
 ALPHAS = np.logspace(-2, 5, 15)  # strengths that the linear part chooses from, for outputs in unit variance
@@ -183,7 +184,8 @@ class ClassScaling:
         present = torch.unique(y).tolist()
         if not linear or len(present) < 2:
             return cls(torch.ones(1, dtype=torch.float64))
-        made = LogisticRegression(C=strength, max_iter=200).fit(x.numpy(), y[:, 0].numpy())
+        with one_thread():
+            made = LogisticRegression(C=strength, max_iter=200).fit(x.numpy(), y[:, 0].numpy())
         coef, intercept = (torch.from_numpy(np.atleast_1d(part)) for part in (made.coef_, made.intercept_))
         if len(present) == 2:
             coef, intercept = torch.cat([-coef, coef]) / 2, torch.cat([-intercept, intercept]) / 2
