@@ -1,8 +1,9 @@
 """Time of answers: `python -m benchmarks.answers --out benchmarks/answers.json`, on an idle machine.
 
 Predictions of an estimator that was trained with default settings, with intervals, on one thread; fits and predictions
-of the pretrained network on two. Each is repeated, and the fastest counts: whatever else the machine does only adds
-time. CPU time is that of all threads together; where threads wait for others' work it says more than wall time.
+of the pretrained network on two, for tables that a Gaussian process suits and for tables that the network suits best.
+Each is repeated; the fastest is what an idle machine takes, and the median says what to expect. CPU time is that of all
+threads together; where threads wait for others' work it says more than wall time.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from sklearn.datasets import make_friedman1
 
-from dsvnp import NPRegressor
+from dsvnp import NPClassifier, NPRegressor
 
 COLUMNS = 10  # of the table of the trained estimator
 TABLES = ((100, 5, 25), (1000, 20, 250))  # rows, columns and rows asked for
@@ -62,7 +64,8 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield from trained(given)
     torch.set_num_threads(given.threads)
     for size in TABLES:
-        yield from pretrained(*size, given)
+        for made, make in ((NPRegressor, table), (NPRegressor, jumps), (NPClassifier, classes)):
+            yield from pretrained(made, make, *size, given)
 
 
 def trained(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -82,31 +85,53 @@ def trained(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield timed(Goal("trained, 1 row, 1 thread", 0.004), lambda: made.predict(new[:1]), 20 * given.repeats)
 
 
-def pretrained(rows: int, columns: int, asked: int, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The default: a network that is not trained."""
-    X, y = table(rows + given.many, columns)
-    made = NPRegressor(random_state=0, device="cpu")
+def pretrained(
+    estimator: type[NPRegressor | NPClassifier],
+    make: Callable[[int, int], tuple[Any, Any]],
+    rows: int,
+    columns: int,
+    asked: int,
+    given: argparse.Namespace,
+) -> Iterator[dict[str, Any]]:
+    """The default: a network that is not trained, on a table of so many rows and columns."""
+    X, y = make(rows + given.many, columns)
+    made = estimator(random_state=0, device="cpu")
 
     def answer() -> None:
         made.fit(X[:rows], y[:rows]).predict(X[rows : rows + asked])
 
-    size = f"{rows} x {columns}, {given.threads} threads"
+    size = f"{make.__name__}, {rows} x {columns}, {given.threads} threads"
     goal = {100: 0.3, 1000: 2.0}[rows]
-    yield timed(Goal(f"pretrained, fit and {asked} rows, {size}", goal), answer, given.repeats)
-    yield timed(Goal(f"pretrained, 1 row, {size}", 0.03), lambda: made.predict(X[-1:]), 10 * given.repeats)
-    many = timed(
-        Goal(f"pretrained, {given.many} rows, {size}", 0.0016 * given.many), lambda: made.predict(X[rows:]), 2
+    name = estimator.__name__
+    whole = timed(Goal(f"{name}, fit and {asked} rows, {size}", goal), answer, given.repeats)
+    yield whole | {"chosen": made.how_it_predicts}
+    yield timed(Goal(f"{name}, 1 row, {size}", 0.03), lambda: made.predict(X[-1:]), 10 * given.repeats)
+    yield timed(
+        Goal(f"{name}, {given.many} rows, {size}", 0.0016 * given.many), lambda: made.predict(X[rows:]), 2
     )
-    yield many
 
 
 def table(rows: int, columns: int) -> tuple[Any, Any]:
-    """Friedman's first function with noise."""
+    """Friedman's first function with noise: smooth, which suits a Gaussian process."""
     return make_friedman1(rows, columns, noise=1.0, random_state=0)
 
 
+def jumps(rows: int, columns: int) -> tuple[Any, Any]:
+    """Jumps, a skewed size and noise in some rows only, of three columns: this suits the network best."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, columns))
+    noise = 0.5 * rng.normal(size=rows) * (X[:, 1] > 0)
+    return X, np.sign(X[:, 0]) * np.exp(X[:, 2] + noise)
+
+
+def classes(rows: int, columns: int) -> tuple[Any, Any]:
+    """Three classes by a tree of three columns, which suits the network best."""
+    X = np.random.default_rng(0).normal(size=(rows, columns))
+    return X, np.where(X[:, 0] > 0, 2 * (X[:, 1] > 0), X[:, 2] > 0).astype(int)
+
+
 def timed(goal: Goal, action: Callable[[], Any], repeats: int) -> dict[str, Any]:
-    """The fastest of some repeats, after one that fills caches."""
+    """The fastest and the median of some repeats, after one that fills caches."""
     action()
     wall, cpu = [], []
     for _ in range(repeats):
@@ -114,7 +139,11 @@ def timed(goal: Goal, action: Callable[[], Any], repeats: int) -> dict[str, Any]
         action()
         wall.append(time.perf_counter() - start[0])
         cpu.append(time.process_time() - start[1])
-    seconds = {"seconds": round(min(wall), 4), "cpu_seconds": round(min(cpu), 4)}
+    seconds = {
+        "seconds": round(min(wall), 4),
+        "median_seconds": round(float(np.median(wall)), 4),
+        "cpu_seconds": round(min(cpu), 4),
+    }
     return {"what": goal.name, **seconds, "goal": goal.seconds}
 
 

@@ -82,6 +82,8 @@ def test_times_of_answers_stand_next_to_their_goals(tmp_path):
     run("answers.py", *options, "--out", str(out))
     record = json.loads(out.read_text())
     assert record["settings"]["rows"] == 1200
-    goals = [4.0, 0.004, 0.3, 0.03, 0.048, 2.0, 0.03, 0.048]
+    goals = [4.0, 0.004, *[0.3, 0.03, 0.048] * 3, *[2.0, 0.03, 0.048] * 3]  # a table for each of three kinds
     assert [row["goal"] for row in record["times"]] == pytest.approx(goals)
-    assert all(row["cpu_seconds"] > 0 for row in record["times"])
+    assert all(row["median_seconds"] >= row["seconds"] > 0 < row["cpu_seconds"] for row in record["times"])
+    chosen = [row["chosen"] for row in record["times"] if "chosen" in row]
+    assert ["gaussian process" in each for each in chosen] == [True, False, False, True, False, False]

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from dsvnp.devices import known_device, one_thread, pick_device
+from dsvnp.devices import FEW_TOKENS, known_device, one_thread, pick_device, threads_for
 
 
 def test_a_gpu_that_is_not_there_is_named(monkeypatch):
@@ -46,8 +47,33 @@ def test_one_thread_is_for_as_long_as_it_is_asked_for():
         first.__enter__()
         second.__enter__()
         first.__exit__(None, None, None)
+        assert torch.get_num_threads() == 1  # the second is still inside
         second.__exit__(None, None, None)  # it began with one, and still knows of two
         assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_one_thread_holds_for_other_linear_algebra_too():
+    def number() -> set[int]:
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        before = number()
+        with one_thread():
+            with one_thread():
+                assert number() == {1}
+            assert number() == {1}
+        assert number() == before
+
+
+def test_more_tokens_have_more_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for tokens, threads in ((FEW_TOKENS, 1), (FEW_TOKENS + 1, 2)):
+            with threads_for(tokens):
+                assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
 

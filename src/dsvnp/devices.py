@@ -4,12 +4,19 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import Any
 
 import torch
 
+# cells of a table, or points of a curve, for which a second thread costs more than it gains
+FEW_TOKENS = 1000
+
 _lock = threading.Lock()
-_one_thread = {"inside": 0, "before": 0}  # how many are inside, and threads before the first of them
+# how many are inside, and threads before the first of them
+_one_thread: dict[str, Any] = {"inside": 0, "before": 0}
+_here = threading.local()  # how many of those are in this thread
 
 
 # The threads of torch do not live on in a process that was forked, and whoever waits for them waits for ever.
@@ -38,7 +45,7 @@ def known_device(name: str) -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with a single thread of torch inside.
+    """Compute with a single thread of torch and of NumPy's linear algebra inside.
 
     Steps of small networks gain nothing from a second thread, and lose much on a busy machine: threads that wait for
     each other spin. Several callers may be inside at once; each new thread inherits torch's current number of threads,
@@ -47,11 +54,31 @@ def one_thread() -> Iterator[None]:
     with _lock:
         if not _one_thread["inside"]:
             _one_thread["before"] = torch.get_num_threads()
+            _one_thread["blas"] = _blas().limit(limits=1)  # of the whole process, unlike torch's threads
         _one_thread["inside"] += 1
         torch.set_num_threads(1)
+    _here.inside = getattr(_here, "inside", 0) + 1
     try:
         yield
     finally:
+        _here.inside -= 1
         with _lock:
             _one_thread["inside"] -= 1
-            torch.set_num_threads(_one_thread["before"])
+            if not _one_thread["inside"]:
+                _one_thread["blas"].restore_original_limits()
+            if not _here.inside:  # not while a caller of this thread's is still inside
+                torch.set_num_threads(_one_thread["before"])
+
+
+def threads_for(tokens: int) -> AbstractContextManager[None]:
+    """One thread for so few tokens that a second would wait more than it works, or as many as there are."""
+    return one_thread() if tokens <= FEW_TOKENS else nullcontext()
+
+
+@cache
+def _blas() -> Any:
+    """The threads of NumPy's and SciPy's linear algebra."""
+    import scipy.linalg  # noqa: F401  # it has a library of its own, which must be there to be found
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")

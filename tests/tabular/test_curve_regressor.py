@@ -13,6 +13,7 @@ from sklearn.model_selection import cross_val_predict
 
 import dsvnp
 from dsvnp import CurveRegressor, Task
+from dsvnp.devices import FEW_TOKENS
 from dsvnp.models import Transformer, make_model
 from dsvnp.models.architecture import Architecture
 from dsvnp.pretrained import Card, load_pretrained, save_pretrained
@@ -324,3 +325,19 @@ def test_a_plot_of_dates_has_dates(curve):
 def test_a_plot_of_two_inputs_is_refused(curve):
     with pytest.raises(ValueError, match="a plot needs one input, got a curve of 2"):
         curve.fit(np.stack([X, Y], 1), Y).plot()
+
+
+def test_few_points_are_predicted_by_one_thread_and_many_by_all(weights, monkeypatch):
+    seen = []
+    original = CurveRegressor._ask
+    monkeypatch.setattr(
+        CurveRegressor, "_ask", lambda *given: (seen.append(torch.get_num_threads()), original(*given))[1]
+    )
+    torch.set_num_threads(2)
+    try:
+        model = CurveRegressor(weights=weights).fit(X, Y)
+        model.predict(ASKED)
+        model.predict(np.linspace(2, 10, FEW_TOKENS))
+        assert (seen, torch.get_num_threads()) == ([1, 1, 2], 2)
+    finally:
+        torch.set_num_threads(1)

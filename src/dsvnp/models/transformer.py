@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dsvnp.aggregators import average
+from dsvnp.models.linear import linear
 from dsvnp.naming import lookup
 from dsvnp.networks import ConcatLinear
 
@@ -176,12 +177,12 @@ class Layer(nn.Module):
 
     def _initialise(self, num_layers: int) -> None:
         """Glorot's weights and no biases; what is added to the tokens starts small, the more layers the smaller."""
-        for linear in (self.project, self.mix, self.expand, self.contract):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+        for each in (self.project, self.mix, self.expand, self.contract):
+            nn.init.xavier_uniform_(each.weight)
+            nn.init.zeros_(each.bias)
         with torch.no_grad():
-            for linear in (self.mix, self.contract):
-                linear.weight.div_(math.sqrt(2 * num_layers))
+            for each in (self.mix, self.contract):
+                each.weight.div_(math.sqrt(2 * num_layers))
 
     def forward(self, h: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, Slots]:
         """Let all tokens [..., T, W] attend to those under the mask; also return what was attended to."""
@@ -203,15 +204,17 @@ class Layer(nn.Module):
         """Some of queries, keys, values: [..., T, W] -> each [..., heads, T, d]."""
         width = h.shape[-1]
         rows = slice(start * width, stop * width)
-        flat = F.linear(self.norm_attention(h), self.project.weight[rows], self.project.bias[rows])
+        flat = linear(self.norm_attention(h), self.project.weight[rows], self.project.bias[rows])
         heads = flat.unflatten(-1, (stop - start, self.num_heads, -1)).movedim(-3, 0).transpose(-2, -3)
         return tuple(turn(heads, x) if self.turns else heads)
 
     def _update(self, h: Tensor, queries: Tensor, x: Tensor, slots: Slots) -> Tensor:
         heads = self.attend(queries, x, slots, self.relative, self.fused)
         heads = turn(heads, x, back=True) if self.turns else heads
-        h = h + self.mix(heads.transpose(-2, -3).flatten(-2))  # [..., heads, T, d] -> [..., T, W]
-        return h + self.contract(F.gelu(self.expand(self.norm_forward(h))))
+        heads = heads.transpose(-2, -3).flatten(-2)  # [..., heads, T, d] -> [..., T, W]
+        h = h + linear(heads, self.mix.weight, self.mix.bias)
+        wide = linear(self.norm_forward(h), self.expand.weight, self.expand.bias, gelu=True)
+        return h + linear(wide, self.contract.weight, self.contract.bias)
 
 
 class Trunk(nn.Module):

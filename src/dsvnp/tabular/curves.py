@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from dsvnp.devices import pick_device
+from dsvnp.devices import one_thread, pick_device, threads_for
 from dsvnp.models.base import NeuralProcess
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.pretrained.curves import outside, predict_views, scaled_task
@@ -96,7 +96,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         self.X_, self.y_, self.dates_ = x[known], outputs[known], dates
         self.n_features_in_ = x.shape[1]
         usual = CALENDAR if any(dates) else ()
-        found = fit_curve(*self._points(), self.season, self.process, self._ask, usual)
+        with one_thread():  # it reads a hundred points or so, however many there are
+            found = fit_curve(*self._points(), self.season, self.process, self._ask, usual)
         self.view_, self.process_, self.share_ = found.view, found.process, found.share
         return self
 
@@ -106,11 +107,12 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         It has means, variances, quantiles, log-densities, CRPS and samples; see `dsvnp.predictive`.
         """
         targets = self._targets(X)
-        (found,) = self._ask([self.view_], *self._points(), targets)
-        if self.process_ is None:
-            return found
-        other = predict_process(self.process_, *self._points(), targets, self.max_context)
-        return mixed(found, *other, self.share_)
+        with threads_for(min(len(self.X_), self.max_context) + len(targets)):
+            (found,) = self._ask([self.view_], *self._points(), targets)
+            if self.process_ is None:
+                return found
+            other = predict_process(self.process_, *self._points(), targets, self.max_context)
+            return mixed(found, *other, self.share_)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Mean at inputs, [points]; with `return_std` also the standard deviation of observations there."""
@@ -169,7 +171,10 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         values = np.empty((len(targets), n_samples))
         if not chosen.all():
             number = int((~chosen).sum())
-            values[:, ~chosen] = self._functions(x[near], y[near], targets, number, noise, block, generator)
+            with threads_for(number * len(near)):  # the network reads the points once per function and block
+                values[:, ~chosen] = self._functions(
+                    x[near], y[near], targets, number, noise, block, generator
+                )
         if self.process_ is not None and chosen.any():
             rng = np.random.default_rng(generator.initial_seed())
             known, outputs, asked = (part.numpy() for part in (x[near, 0], y[near], targets[:, 0]))

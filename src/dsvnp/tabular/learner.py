@@ -3,7 +3,6 @@
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from dsvnp.devices import one_thread, pick_device
+from dsvnp.devices import one_thread, pick_device, threads_for
 from dsvnp.models import MODELS
 from dsvnp.naming import lookup
 from dsvnp.sources.table import Pair, known_rows
@@ -31,7 +30,6 @@ from dsvnp.training.shared import refuse_autocast
 
 FEW_ROWS = 10  # below which a fit warns
 MANY_OUTPUTS = 4  # more than these, and more rows than the network reads: such a table is better trained on
-FEW_CELLS = 1000  # of a table, for which a second thread costs more than it gains
 OF_TRAINING = ("n_replicas", "max_steps", "learning_rate", "width")
 OUTPUTS = {"same": True, "array": False}
 
@@ -207,7 +205,7 @@ class Learner(RowReader, ABC):
         question = PanelProblem(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
         if said := outside(question):
             warnings.warn(said, UserWarning, stacklevel=3)
-        with one_thread() if x.numel() <= FEW_CELLS else nullcontext():
+        with threads_for(x.numel()):
             return choose_panel(
                 x, y, question, self.effort, seed, self.max_context, self.target_names_, by, weights
             )

@@ -12,7 +12,13 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, WhiteKerne
 
 from dsvnp import NPRegressor
 from dsvnp.tabular.panel.consulting import GAUSSIAN, Member, PanelProblem, consult
-from dsvnp.tabular.panel.gaussian_process import JITTER, GaussianProcess, find_parameters, log_likelihood
+from dsvnp.tabular.panel.gaussian_process import (
+    JITTER,
+    GaussianProcess,
+    find_parameters,
+    inverse_root,
+    log_likelihood,
+)
 from dsvnp.tabular.panel.views import Layout
 
 CPU = torch.device("cpu")
@@ -143,3 +149,12 @@ def test_large_tables_are_read_in_part(monkeypatch):
 def test_a_member_has_one_of_three_orders(order):
     with pytest.raises(ValueError, match=f"has order 0, 1 or 2, got {order}"):
         Member(GAUSSIAN, order)
+
+
+def test_the_inverse_root_is_that_of_the_matrix():
+    a = torch.randn(40, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    whole = a @ a.T + torch.eye(40, dtype=torch.float64)
+    root = inverse_root(whole)
+    assert torch.equal(root, root.tril())
+    torch.testing.assert_close(root.T @ root, whole.inverse())
+    torch.testing.assert_close(root @ whole @ root.T, torch.eye(40, dtype=torch.float64))

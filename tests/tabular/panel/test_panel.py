@@ -1,6 +1,7 @@
 """The pretrained default: answers at once, chosen and corrected by rows that were held out."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,10 +11,11 @@ from fitted import labels, table
 from scipy.stats import norm
 
 from dsvnp import NPClassifier, NPRegressor, files
+from dsvnp.devices import FEW_TOKENS
 from dsvnp.predictive import IndependentPredictive
 from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
-from dsvnp.tabular.panel.asking import read
+from dsvnp.tabular.panel.asking import Reading, read
 from dsvnp.tabular.panel.choosing import split_once, split_rows
 from dsvnp.tabular.panel.consulting import Member, PanelProblem, asked_together, consult, families_of
 from dsvnp.tabular.panel.leaves import Leaves
@@ -283,3 +285,28 @@ def test_members_that_read_together_say_what_each_says_alone():
         alone = consult([member], told[:1], problem)([X[32:]])
         for found, expected in zip(together.arrays(), alone.arrays(), strict=True):
             torch.testing.assert_close(found[index : index + 1], expected, rtol=1e-4, atol=1e-3)
+
+
+def test_few_cells_are_read_and_answered_by_one_thread_and_many_by_all(monkeypatch):
+    seen = []
+    for name in ("__init__", "__call__"):
+        original = getattr(Reading, name)
+        monkeypatch.setattr(
+            Reading,
+            name,
+            lambda *given, original=original: (seen.append(torch.get_num_threads()), original(*given))[1],
+        )
+    X, y = table(60, 1)
+    many = np.repeat(X, FEW_TOKENS // X.size + 1, axis=0)
+    torch.set_num_threads(2)
+    try:
+        model = NPRegressor(random_state=0).fit(X, y)  # a Gaussian process among its views
+        model.ensemble_ = replace(model.ensemble_, members=((Member("columns"),),))
+        model.predict(X)
+        assert set(seen) == {1}
+        seen.clear()
+        model.predict(many)
+        model.condition(many, np.repeat(y, len(many) // len(y), axis=0)).predict(X[:1])
+        assert (seen, torch.get_num_threads()) == ([2, 2, 1], 2)
+    finally:
+        torch.set_num_threads(1)

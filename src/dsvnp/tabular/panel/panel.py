@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dsvnp.devices import threads_for
 from dsvnp.predictive import CategoricalPredictive, IndependentPredictive, Predictive, concatenate
 from dsvnp.sources.table import Pair
 from dsvnp.tabular.panel.asking import Told
@@ -107,11 +108,13 @@ class Panel:
     def condition(self, context: Pair, draws: Draws) -> Answering:
         """Let all members read the context; rows are answered by their equal-weight mixture."""
         x, y = (part.cpu() for part in context)
-        boards = [self._board(column, x, y[:, column]) for column in range(len(self.members))]
+        with threads_for(x.numel()):
+            boards = [self._board(column, x, y[:, column]) for column in range(len(self.members))]
 
         def answer(rows: Tensor) -> Predictive:
-            parts = [side_by_side([board(some) for board in boards]) for some in rows.cpu().split(ROWS)]
-            return stretch_all(concatenate(parts, dim=3), self.stretch)
+            with threads_for(rows.numel()):
+                parts = [side_by_side([board(some) for board in boards]) for some in rows.cpu().split(ROWS)]
+                return stretch_all(concatenate(parts, dim=3), self.stretch)
 
         return answer
 

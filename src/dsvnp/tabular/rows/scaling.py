@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from dsvnp.devices import one_thread
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from dsvnp.tabular.rows.logistic import fit_logistic
 
 ALPHAS = np.logspace(-2, 5, 15)  # strengths that the linear part chooses from, for outputs in unit variance
 ABSENT = 3.0  # log-odds by which a class that training rows lack is below the rarest
@@ -180,16 +181,17 @@ class ClassScaling:
 
         With `linear` False it is left out; `strength` is C, how far the coefficients may go.
         """
-        present = torch.unique(y).tolist()
+        present, labels = torch.unique(y[:, 0], return_inverse=True)
         if not linear or len(present) < 2:
             return cls(torch.ones(1, dtype=torch.float64))
-        made = LogisticRegression(C=strength, max_iter=200).fit(x.numpy(), y[:, 0].numpy())
-        coef, intercept = (torch.from_numpy(np.atleast_1d(part)) for part in (made.coef_, made.intercept_))
+        with one_thread():
+            made = fit_logistic(x.double().numpy(), labels.numpy(), strength)
+        coef, intercept = map(torch.from_numpy, made)
         if len(present) == 2:
             coef, intercept = torch.cat([-coef, coef]) / 2, torch.cat([-intercept, intercept]) / 2
         weight = torch.zeros(x.shape[1], num_classes, dtype=torch.float64)
         bias = torch.full((num_classes,), float(intercept.min()) - ABSENT, dtype=torch.float64)
-        weight[:, present], bias[present] = coef.T.double(), intercept.double()
+        weight[:, present], bias[present] = coef.T, intercept
         return cls(torch.ones(1, dtype=torch.float64), weight, bias)
 
     def linear(self, x: Tensor) -> Tensor:
