@@ -49,7 +49,7 @@ from studies.resume import finish
 MAX_CONTEXT = 896  # points, the most that networks are trained with
 SEED = 20_000  # no training run has it
 MANY = 32  # points of a function to which a fit is reliable
-NODES = 12  # of the ideal learner, per hyper-parameter: twice as many change its mean by less than 0.001
+NODES = 8  # of the ideal learner, per hyper-parameter: three times as many change its mean by less than 0.001
 PATTERNS = {"random": (1.0, 0.0, 0.0), "gap": (0.0, 1.0, 0.0), "end": (0.0, 0.0, 1.0)}
 FIELD = {
     "rbf": GPPrior("rbf", noise=0.05),
@@ -252,7 +252,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--count", type=int, default=256, help="tasks of a family")
-    parser.add_argument("--tasks", type=int, default=2048, help="tasks of a process of the field")
+    parser.add_argument("--tasks", type=int, default=8192, help="tasks of a process of the field")
     parser.add_argument("--fits", type=int, default=200, help="functions of each kernel that are fitted")
     options = parser.parse_args()
     model = load_pretrained("curves", options.weights)
