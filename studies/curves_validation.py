@@ -9,26 +9,23 @@ averaged over the targets of a task first.
 | --- | --- | --- |
 | families | draws of the prior, one kind of function at a time | – |
 | field | RBF, Matérn-5/2 and periodic processes of `sources.gp` | the process with known hyper-parameters |
-| kernels | every kernel of the prior | the same, and one with hyper-parameters found by maximum likelihood |
+| kernels | the kernels of the prior (`curve_kernels`) | the same, and one with hyper-parameters of maximum likelihood |
 
-In the last part the network is shown each function as `CurveRegressor` shows it (`dsvnp.pretrained.seasons`); the rival
-knows which kernel it is. The file gets a line per cell. Run again, it does what is missing. For real series see
-`benchmarks/tables/series.py`.
+The second part predicts by the network alone and as `CurveRegressor` does, the third as `CurveRegressor` does; the
+fitted rival knows which kernel it is. Every task has sizes of its own, so standard errors are over independent tasks.
+The file gets a line per cell. Run again, it does what is missing. For real series see `benchmarks/tables/series.py`.
 """
 
 import argparse
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 from scipy.stats import norm
-from sklearn.gaussian_process import GaussianProcessRegressor, kernels
+from sklearn.gaussian_process import kernels
 from torch import Tensor
 
 from dsvnp.models import NeuralProcess
@@ -37,20 +34,22 @@ from dsvnp.pretrained import load_pretrained
 from dsvnp.pretrained.curves import predict_views
 from dsvnp.pretrained.seasons import CurveView
 from dsvnp.pretrained.series import fit_curve, mixed, predict_process
-from dsvnp.sources.gp import GPPrior, gp_tasks
-from dsvnp.sources.gp_exact import exact
+from dsvnp.sources.gp import GPPrior, KnownTask, gp_tasks
+from dsvnp.sources.gp_exact import exact, integrated
 from dsvnp.sources.priors import curves
 from dsvnp.sources.priors.randomness import Random, unit
 from dsvnp.sources.priors.scaling import output_scale, standardise
 from dsvnp.sources.priors.shapes import SHAPES, Shape
 from dsvnp.sources.priors.spectra import draw_kernels, draw_process
 from dsvnp.task import Task
+from studies.curve_kernels import KERNELS, draw_values, fitted, kernel_of, posterior
 from studies.resume import Settings as Cell
 from studies.resume import finish
 
-Floats = NDArray[np.float64]
 MAX_CONTEXT = 896  # points, the most that networks are trained with
 SEED = 20_000  # no training run has it
+MANY = 32  # points of a function to which a fit is reliable
+NODES = 8  # of the ideal learner, per hyper-parameter: three times as many change its mean by less than 0.001
 PATTERNS = {"random": (1.0, 0.0, 0.0), "gap": (0.0, 1.0, 0.0), "end": (0.0, 0.0, 1.0)}
 FIELD = {
     "rbf": GPPrior("rbf", noise=0.05),
@@ -109,10 +108,31 @@ def summary(values: Tensor, name: str = "log_likelihood") -> dict[str, Any]:
 
 
 def score_field(model: NeuralProcess, kernel: str, count: int) -> Cell:
-    """The network's log-likelihood, the exact one, and the gap between the two."""
+    """Log-likelihoods of the network, of `CurveRegressor` and of the known process, and the gaps between them.
+
+    An ideal learner, which knows the kind of kernel and the prior of its hyper-parameters, has a gap too.
+    """
     prior = FIELD[kernel]
-    known = gp_tasks(prior, count, torch.Generator().manual_seed(SEED), batch_size=count, num_points=64)[0]
-    task = known.task.joined()
+    batches = gp_tasks(
+        prior, count, torch.Generator().manual_seed(SEED), batch_size=64, share=1, num_points=64
+    )
+    own = torch.cat([_network_means(model, known.task.joined()) for known in batches])
+    best = torch.cat([exact(known.task, known.hyper, prior).task_means() for known in batches])
+    whole = torch.cat([_regressor_means(model, known) for known in batches])
+    found = {
+        **summary(own),
+        **summary(best, "exact"),
+        **summary(best - own, "gap"),
+        **summary(best - whole, "regressor_gap"),
+    }
+    if kernel == "periodic":
+        return found
+    ideal = torch.cat([integrated(known.task, prior, NODES).task_means() for known in batches])
+    return found | summary(best - ideal, "ideal_gap")
+
+
+def _network_means(model: NeuralProcess, task: Task) -> Tensor:
+    """Mean log-likelihood of each task in its own units, all targets scored by one pass of the network, [B]."""
     y, seen = task.all_points()
     empty = torch.zeros(*seen.shape, 2)
     used = torch.tensor([True, False, False]).expand(len(y), 3)
@@ -121,113 +141,79 @@ def score_field(model: NeuralProcess, kernel: str, count: int) -> Cell:
     )
     mean, std = output_scale(y.squeeze(-1), seen)
     scaled = ((y.squeeze(-1) - mean) / std).unsqueeze(-1)
-    own = task_means(model, Task.from_points(x, scaled, seen, task.mask_target)) - std.squeeze(1).log()
-    best = exact(known.task, known.hyper, prior).task_means()
-    return {**summary(own), **summary(best, "exact"), **summary(best - own, "gap")}
+    return task_means(model, Task.from_points(x, scaled, seen, task.mask_target)) - std.squeeze(1).log()
+
+
+def _regressor_means(model: NeuralProcess, known: KnownTask) -> Tensor:
+    """The same by what `CurveRegressor` predicts of each task, [B]."""
+    task = known.task.joined()
+    y, seen = task.all_points()
+    means = []
+    for inputs, outputs, inside, outside in zip(
+        task.x_target.double(), y.double(), seen, task.mask_target & ~seen, strict=True
+    ):
+        found = predicted(model, inputs[inside], outputs[inside, 0], inputs[outside])
+        means.append(found.log_prob(outputs[outside][None]).mean())
+    return torch.stack(means)
 
 
 # --- every kernel of the prior ---
 
 
-def kernel_of(name: str, length: float, period: float) -> kernels.Kernel:
-    """A kernel of unit variance; `length` is the envelope's where there is one."""
-    made: dict[str, Callable[[], kernels.Kernel]] = {
-        "rbf": lambda: kernels.RBF(length),
-        "matern12": lambda: kernels.Matern(length, nu=0.5),
-        "matern32": lambda: kernels.Matern(length, nu=1.5),
-        "matern52": lambda: kernels.Matern(length, nu=2.5),
-        "rational": lambda: kernels.RationalQuadratic(length, alpha=1.0),
-        "periodic": lambda: kernels.ExpSineSquared(1.0, period),
-        "locally periodic": lambda: kernels.ExpSineSquared(1.0, period) * kernels.RBF(3 * length),
-        "rbf + periodic": lambda: 0.5 * kernels.RBF(length) + 0.5 * kernels.ExpSineSquared(1.0, period),
-        "rbf + matern32": lambda: 0.5 * kernels.RBF(3 * length) + 0.5 * kernels.Matern(length, nu=1.5),
-    }
-    return made[name]()
+def score_kernel(model: NeuralProcess, name: str, dims: int, count: int) -> Cell:
+    """Log-likelihoods of `CurveRegressor`, of the known process and of the fitted one, and what each pair differs by.
 
-
-KERNELS = (
-    "rbf",
-    "matern12",
-    "matern32",
-    "matern52",
-    "rational",
-    "periodic",
-    "locally periodic",
-    "rbf + periodic",
-    "rbf + matern32",
-)
-
-
-def score_kernel(model: NeuralProcess, name: str, count: int) -> Cell:
-    """Log-likelihoods of the network, of the known process and of the fitted one, and what each pair differs by."""
-    rng = np.random.default_rng([SEED, KERNELS.index(name)])
-    rows = [_score_function(model, name, rng) for _ in range(count)]
-    own, known, fitted = torch.tensor(rows).T
+    A fit to few points may fail widely: there are also the median, and the mean over functions with many points.
+    """
+    rng = np.random.default_rng([SEED, dims, KERNELS[dims].index(name)])
+    rows = [_score_function(model, name, dims, rng) for _ in range(count)]
+    own, known, rival, size = torch.tensor(rows, dtype=torch.float64).T
+    behind = rival - own
     return {
         **summary(own),
         **summary(known, "exact"),
-        **summary(fitted, "fitted"),
+        **summary(rival, "fitted"),
         **summary(known - own, "gap"),
-        **summary(fitted - own, "gap_to_fitted"),
-        "gap_to_fitted_median": round(
-            float((fitted - own).median()), 4
-        ),  # a fit to few points may fail widely
+        **summary(behind, "gap_to_fitted"),
+        "gap_to_fitted_median": round(float(behind.median()), 4),
+        **summary(behind[size >= MANY], "gap_to_fitted_many"),
     }
 
 
-def _score_function(model: NeuralProcess, name: str, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Draw one function on [−1, 1] and score the network, the known process and the fitted one on it."""
-    length, period = np.exp(rng.uniform(np.log([0.1, 0.15]), np.log([1.0, 1.0])))
+def _score_function(
+    model: NeuralProcess, name: str, dims: int, rng: np.random.Generator
+) -> tuple[float, float, float, int]:
+    """Draw a function on [−1, 1]^D; score the regressor, the known process and the fitted one; count its points."""
     noise = float(np.exp(rng.uniform(np.log(0.03), np.log(0.3))))
-    kernel = kernel_of(name, length, period) + kernels.WhiteKernel(noise**2)
+    kernel = kernel_of(name, draw_values(rng, dims)) + kernels.WhiteKernel(noise**2)
     size = int(np.exp(rng.uniform(np.log(8), np.log(120))))
-    x = rng.uniform(-1, 1, (size + 64, 1))
+    x = rng.uniform(-1, 1, (size + 64, dims))
     y = np.linalg.cholesky(kernel(x) + 1e-10 * np.eye(len(x))) @ rng.normal(size=len(x))
     parts = (x[:size], y[:size], x[size:])
-    predictive = predicted(model, *parts)
+    predictive = predicted(model, *(torch.from_numpy(part) for part in parts))
     own = predictive.log_prob(torch.from_numpy(y[size:])[None, :, None]).mean()
     known = norm.logpdf(y[size:], *posterior(kernel, *parts)).mean()
-    fitted = norm.logpdf(y[size:], *_fitted(name, *parts)).mean()
-    return float(own), float(known), float(fitted)
+    rival = norm.logpdf(y[size:], *fitted(name, *parts)).mean()
+    return float(own), float(known), float(rival), size
 
 
-def predicted(model: NeuralProcess, x: Floats, y: Floats, x_target: Floats) -> GaussianPredictive:
-    """What `CurveRegressor` predicts with this network at inputs [T, 1]."""
-    known, outputs, asked = (torch.from_numpy(part) for part in (x, y, x_target))
+def predicted(model: NeuralProcess, x: Tensor, y: Tensor, x_target: Tensor) -> GaussianPredictive:
+    """What `CurveRegressor` predicts with this network at inputs [T, D] from points x [N, D], y [N], in float64."""
 
     def ask(views: Sequence[CurveView], x: Tensor, y: Tensor, x_target: Tensor) -> list[GaussianPredictive]:
         return predict_views(model, x, y, x_target, MAX_CONTEXT, views)
 
-    fit = fit_curve(known, outputs, "auto", True, ask)
-    (found,) = ask([fit.view], known, outputs, asked)
+    fit = fit_curve(x, y, "auto", True, ask)
+    (found,) = ask([fit.view], x, y, x_target)
     if fit.process is None:
         return found
-    return mixed(found, *predict_process(fit.process, known, outputs, asked, MAX_CONTEXT), fit.share)
-
-
-def posterior(kernel: kernels.Kernel, x: Floats, y: Floats, x_target: Floats) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of observations under a process with known hyper-parameters, [T] each."""
-    factor = cho_factor(kernel(x) + 1e-10 * np.eye(len(x)), lower=True)
-    cross = kernel(x_target, x)
-    variance = kernel.diag(x_target) - (cross * cho_solve(factor, cross.T).T).sum(1)
-    return cross @ cho_solve(factor, y), np.sqrt(np.maximum(variance, 1e-10))
-
-
-def _fitted(name: str, x: Floats, y: Floats, x_target: Floats) -> tuple[Floats, Floats]:
-    """The same with hyper-parameters of maximum likelihood, from two starts; the kind of kernel is known."""
-    scaled = kernels.ConstantKernel(1.0, (1e-3, 1e3)) * kernel_of(name, 0.3, 0.4)
-    noisy = scaled + kernels.WhiteKernel(0.01, (1e-5, 1e1))
-    process = GaussianProcessRegressor(noisy, n_restarts_optimizer=1, normalize_y=True, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # searches that end at a bound
-        mean, std = process.fit(x, y).predict(x_target, return_std=True)
-    return mean, std
+    return mixed(found, *predict_process(fit.process, x, y, x_target, MAX_CONTEXT), fit.share)
 
 
 # --- all of it ---
 
 
-def cells(parts: list[str], count: int, fits: int) -> Iterator[Cell]:
+def cells(parts: list[str], count: int, tasks: int, fits: int) -> Iterator[Cell]:
     """What to measure, in order."""
     if "families" in parts:
         yield from (
@@ -237,9 +223,10 @@ def cells(parts: list[str], count: int, fits: int) -> Iterator[Cell]:
         for dims, pattern in ((d, p) for d in (1, 2, 3) for p in PATTERNS):
             yield {"part": "families", "family": "all", "dims": dims, "pattern": pattern, "count": count}
     if "field" in parts:
-        yield from ({"part": "field", "kernel": kernel, "count": count} for kernel in FIELD)
+        yield from ({"part": "field", "kernel": kernel, "count": tasks} for kernel in FIELD)
     if "kernels" in parts:
-        yield from ({"part": "kernels", "kernel": kernel, "count": fits} for kernel in KERNELS)
+        for dims, names in KERNELS.items():
+            yield from ({"part": "kernels", "kernel": name, "dims": dims, "count": fits} for name in names)
 
 
 def run_cell(model: NeuralProcess, cell: Cell) -> Cell:
@@ -252,7 +239,7 @@ def run_cell(model: NeuralProcess, cell: Cell) -> Cell:
             case "field":
                 found = score_field(model, cell["kernel"], cell["count"])
             case _:
-                found = score_kernel(model, cell["kernel"], cell["count"])
+                found = score_kernel(model, cell["kernel"], cell["dims"], cell["count"])
     line = {**found, "wall_seconds": round(time.perf_counter() - start, 2)}
     print({**cell, **line}, flush=True)
     return line
@@ -264,11 +251,12 @@ def main() -> None:
     parser.add_argument("weights", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--count", type=int, default=256, help="tasks of a family or a process of the field")
-    parser.add_argument("--fits", type=int, default=48, help="functions of each kernel that are fitted")
+    parser.add_argument("--count", type=int, default=256, help="tasks of a family")
+    parser.add_argument("--tasks", type=int, default=8192, help="tasks of a process of the field")
+    parser.add_argument("--fits", type=int, default=200, help="functions of each kernel that are fitted")
     options = parser.parse_args()
     model = load_pretrained("curves", options.weights)
-    wanted = cells(options.parts.split(","), options.count, options.fits)
+    wanted = cells(options.parts.split(","), options.count, options.tasks, options.fits)
     finish(([cell] for cell in wanted), options.out, lambda cells: [run_cell(model, cell) for cell in cells])
 
 

@@ -11,6 +11,7 @@ mixture, and of the mixture with other settings (`VARIANTS`). Run again, it does
 
 import argparse
 import importlib.util
+import math
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -57,6 +58,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no margin": {"series.MARGIN": 0.0},
     "fitted to 256 points": {"process.MOST_FITTED": 256},
     "seasons of 3 cycles": {"periods.LEAST_CYCLES": 3},
+    "one search": {"process.MARGIN": math.inf},
 }
 MODULES = {"series": series, "process": process, "periods": periods}
 

@@ -55,6 +55,28 @@ def test_a_fit_ends_where_the_posterior_is_highest(monkeypatch, exact):
     assert (fitted.period == pytest.approx(period, rel=1e-12)) is exact
 
 
+def test_a_smooth_function_that_varies_quickly_is_not_taken_for_noise():
+    y = drawn(X, logs=np.log([1.0, 0.03, 1e-3, 0.05, 0.05]))
+    fitted = SeriesProcess.fit(X, y, None)
+    assert math.exp(fitted.logs[process.LENGTH]) < 0.06
+    assert fitted.std * math.exp(fitted.logs[process.NOISE]) < 0.3
+
+
+def test_the_second_search_must_be_more_probable_by_a_margin(monkeypatch):
+    rough = np.log([1e-3, 0.5, 1.0, 0.05, 0.05])
+    x = X[::4]
+    ends = {}
+    for margin in (-math.inf, 0.0, process.MARGIN, math.inf):
+        monkeypatch.setattr(process, "MARGIN", margin)
+        ends[margin] = [SeriesProcess.fit(x, drawn(x, seed, rough), None).logs for seed in range(12)]
+    same = {
+        margin: [np.array_equal(*pair) for pair in zip(found, ends[math.inf], strict=True)]
+        for margin, found in ends.items()
+    }
+    assert not any(same[-math.inf])  # two searches have two ends
+    assert sum(same[0.0]) < sum(same[2.0])
+
+
 def test_a_period_that_is_slightly_wrong_is_corrected():
     y = np.sin(2 * np.pi * X) + 0.1 * RNG.normal(size=len(X))
     assert SeriesProcess.fit(X, y, 1.006).period == pytest.approx(1.0, abs=0.002)

@@ -4,8 +4,9 @@
              smooth trend        rough rest        season that changes slowly
 
 d is a distance between inputs in units of their span, y is standardised. The logarithms of the hyper-parameters have
-normal priors; their most probable values are found by L-BFGS with the gradient in closed form. Without a season the
-third term is left out.
+normal priors; their most probable values are found by L-BFGS with the gradient in closed form, from a long ℓ and from a
+short one: from the long one the search may take a quickly varying trend for noise. Without a season the third term is
+left out.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ MOST_FITTED, RUN = (
     16,
 )  # points that hyper-parameters are fitted to: runs of neighbours all over the series
 ITERATIONS = 20
+SHORT = 0.1  # where the second search starts, ℓ as a share of the span
+# nats by which its end must be more probable: a rough function may look like a smooth one with a short ℓ
+MARGIN = 2.0
 WIDEST = 5.0  # standard deviations of the prior, where the search ends
 DRIFT = 0.1  # standard deviation of the period, in periods over the whole span
 JITTER = 1e-8
 SIZES = (0, 2, 5)  # places of a, c and b
-NOISE, PERIOD = 4, 8
+LENGTH, NOISE, PERIOD = 1, 4, 8
 
 
 @dataclass(frozen=True)
@@ -169,9 +173,12 @@ def _most_probable(x: Floats, y: Floats, centres: Floats, widths: Floats, exact:
         reach[PERIOD] = 0.0
     bounds = [(-far, far) for far in reach]
     options = {"maxiter": ITERATIONS, "maxcor": 20}
-    found = minimize(
-        loss, np.zeros(len(centres)), jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    starts = np.zeros((2, len(centres)))
+    starts[1, LENGTH] = (math.log(SHORT) - centres[LENGTH]) / widths[LENGTH]
+    first, second = (
+        minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options) for start in starts
     )
+    found = second if second.fun < first.fun - MARGIN else first
     return centres + widths * np.asarray(found.x)
 
 
