@@ -341,3 +341,13 @@ def test_few_points_are_predicted_by_one_thread_and_many_by_all(weights, monkeyp
         assert (seen, torch.get_num_threads()) == ([1, 1, 2], 2)
     finally:
         torch.set_num_threads(1)
+
+
+def test_the_spread_of_clean_points_is_small_where_a_rare_outlier_is_not_excluded():
+    t = np.linspace(0, 6, 40)
+    curve = CurveRegressor().fit(t, np.sin(t))
+    mean, spread = curve.predict(t[1:] - 0.05, return_std=True)
+    low, high = curve.predict_interval(t[1:] - 0.05, coverage=0.68269)
+    np.testing.assert_allclose(2 * spread, high - low, rtol=1e-4)
+    assert np.abs(mean - np.sin(t[1:] - 0.05)).max() < 0.05
+    assert spread.max() < 0.05

@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 NAME = "curves"
 NANOSECONDS_PER_DAY = 86_400 * 10**9
 CALENDAR = (365.2425, 7.0, 1.0)  # seasons of dates, in days
+WITHIN_SIGMA = (0.158655, 0.841345)  # probabilities below μ − σ and μ + σ of a Gaussian
 
 
 class CurveRegressor(RegressorMixin, BaseEstimator):
@@ -115,10 +116,17 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
             return mixed(found, *other, self.share_)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Mean at inputs, [points]; with `return_std` also the standard deviation of observations there."""
+        """Mean at inputs, [points]; with `return_std` also the spread of observations there.
+
+        The spread is half the width of the central 68 % interval, which is σ of a Gaussian. The root of the variance,
+        `predict_dist(X).stddev`, may be several times as large: the network never excludes a rare outlier.
+        """
         predictive = self.predict_dist(X)
         mean = predictive.mean[0, :, 0].numpy()
-        return (mean, predictive.stddev[0, :, 0].numpy()) if return_std else mean
+        if not return_std:
+            return mean
+        low, high = predictive.quantile(list(WITHIN_SIGMA))[:, 0, :, 0].numpy()
+        return mean, (high - low) / 2
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Floats:
         """Quantiles of observations, [points, quantiles]."""
