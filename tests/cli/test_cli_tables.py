@@ -113,6 +113,15 @@ def test_numbers_from_fit_to_evaluate(run, tmp_path):
     assert (tmp_path / "plots" / "c.png").read_bytes()[:8] == PNG
 
 
+def test_an_evaluation_tells_where_more_draws_help(run, tmp_path, monkeypatch):
+    table, model = write(tmp_path / "river.csv", columns()), tmp_path / "model"
+    assert fit(run, table, model, "--target", "flow", "--model", "dsvnp")[0] == 0
+    monkeypatch.setattr("dsvnp.tabular.base.STILL", -1.0)  # any change, of either sign, is one
+    assert "With n_draws=512 in place of" in run("evaluate", model, table)[1]
+    monkeypatch.setattr("dsvnp.tabular.base.STILL", 99.0)
+    assert "n_draws" not in run("evaluate", model, table)[1]
+
+
 def test_classes_from_fit_to_evaluate_by_parquet(run, tmp_path):
     table = tmp_path / "river.parquet"
     pl.DataFrame(columns()).write_parquet(table)

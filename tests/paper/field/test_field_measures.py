@@ -89,6 +89,10 @@ def test_compact_tasks_hold_the_same_points_batch_by_batch():
 
 def test_fewer_batches_are_the_first_of_more():
     few, many = (draw_unseen("rbf", number, 8, CPU) for number in (32, 80))
+    meta = torch.device("meta")  # which has no random numbers
+    assert draw_unseen("rbf", 1, 8, meta)[0].task.x_target.device == meta
+    with pytest.raises(RuntimeError, match=r"(?i)meta"):
+        draw_unseen("rbf", 1, 8, meta, drawn_on="device")
     assert torch.equal(few[0].task.y_target, many[0].task.y_target)
     assert [len(first(many, number)) for number in (1, 32, 33, 80)] == [1, 1, 2, 3]
     assert not torch.equal(few[0].task.x_target, draw_unseen("matern52", 32, 8, CPU)[0].task.x_target)
