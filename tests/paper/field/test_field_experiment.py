@@ -227,14 +227,16 @@ def test_the_other_floor_may_be_added_later_with_one_seed(tmp_path):
 
 
 def test_committed_rows_may_be_added_to():
-    made = make_experiment(FieldExperiment, "paper", **{"tests.drawn_on": "device"})
+    made = FieldExperiment.presets()["paper"]
     folder = Path(__file__).parents[3] / "results" / "field"
     units = {str(unit.label): unit for unit in load_units(made, folder, resume=True)}
     kept = {(m.dataset, m.split): m.batches for m in units["np"].measurements if m.batches}
     assert kept["periodic", "marginal"] == (1024,) * 3
     assert read_units(folder)["config"]["tests"].keys() == as_json(made)["tests"].keys()
     with pytest.raises(ValueError, match="tests"):  # on other tasks they do not compare
-        load_units(FieldExperiment.presets()["paper"], folder, resume=True)
+        load_units(
+            make_experiment(FieldExperiment, "paper", **{"tests.drawn_on": "device"}), folder, resume=True
+        )
 
 
 def test_attnnp_with_blocks_is_a_row_next_to_the_one_that_is_there(tmp_path):
