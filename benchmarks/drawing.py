@@ -49,14 +49,18 @@ def share_of(
             fleet.step()
 
     generator = torch.Generator(device).manual_seed(0)
-    times = [seconds(train, device) / steps for _ in range(rounds + WARMUP)][WARMUP:]
-    draws = [
-        [
+    times: list[float] = []
+    draws: list[list[float]] = [[] for _ in sources]
+    for count in range(rounds + WARMUP):  # in turns: other work on the machine slows both alike
+        step_time = seconds(train, device) / steps
+        draw_times = [
             seconds(lambda source=source: source.pool(generator, device), device) / source.refresh_every
-            for _ in range(rounds + WARMUP)
-        ][WARMUP:]
-        for source in sources
-    ]
+            for source in sources
+        ]
+        if count >= WARMUP:
+            times.append(step_time)
+            for mine, each in zip(draws, draw_times, strict=True):
+                mine.append(each)
     step = statistics.median(times)
     draw = statistics.fmean(map(statistics.median, draws))  # sources take turns
     return {"step_ms": 1e3 * step, "draw_ms": 1e3 * draw, "share": draw / step, "steps": steps, "rounds": rounds}
