@@ -63,7 +63,13 @@ def share_of(
                 mine.append(each)
     step = statistics.median(times)
     draw = statistics.fmean(map(statistics.median, draws))  # sources take turns
-    return {"step_ms": 1e3 * step, "draw_ms": 1e3 * draw, "share": draw / step, "steps": steps, "rounds": rounds}
+    return {
+        "step_ms": 1e3 * step,
+        "draw_ms": 1e3 * draw,
+        "share": draw / step,
+        "steps": steps,
+        "rounds": rounds,
+    }
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dsvnp import MODELS, Architecture, NeuralProcess, Task, Transformer
 from dsvnp.autoregression import random_orders
+from dsvnp.predictive import CategoricalPredictive
 from dsvnp.sources.gp import GPPrior, Hyperparameters, gp_tasks
 from dsvnp.sources.gp_exact import exact
 
@@ -163,6 +164,20 @@ def test_a_chain_that_visits_some_targets_predicts_the_others_from_these():
         assert ((drawn - means)[k, 0, others].abs() > 1e-6).all()  # these are observations too
     with pytest.raises(ValueError, match="visits"):
         model.sample_functions(task, visits=0)
+
+
+def test_a_chain_goes_without_noise_that_the_data_lack():
+    model, task = gp_model(), small_gp_task()
+    mean, covariance = (part[0] for part in posterior(model.hyper, task, task.x_target))
+    known = 0.9 * float(covariance.diagonal().min().sqrt())
+    variance = covariance.diagonal() - known**2
+    samples = model.sample_functions(task, 4000, block=5, known_noise=known, generator=seeded())[:, 0, :, 0]
+    torch.testing.assert_close(samples.var(0), variance, rtol=0.1, atol=0)
+    points = model.sample_functions(task, 2, block=5, known_noise=10.0, generator=seeded())[:, 0, :, 0]
+    torch.testing.assert_close(points, mean.expand(2, -1))  # noise that exceeds σ leaves the means
+    labels = CategoricalPredictive(torch.zeros(1, 1, 1, 2, 3).log_softmax(-1))
+    with pytest.raises(ValueError, match="has no noise of a size"):
+        labels.without_noise(0.1)
 
 
 def test_an_autoregressive_prediction_has_the_same_marginals_and_tells_function_from_noise():

@@ -126,3 +126,11 @@ def test_parts_join_to_the_whole_and_weights_are_kept():
     weights = p.log_weights.exp()
     by_hand = (weights * p.component_log_prob(y).exp()).sum(1).mean(0).log()
     torch.testing.assert_close(p.log_prob(y), by_hand)
+
+
+def test_noise_taken_away_from_each_output_leaves_the_dependence():
+    p, known = made(), 0.08
+    clean = p.without_noise(known)
+    torch.testing.assert_close(clean.scale.square(), p.scale.square() - known**2)
+    assert torch.equal(clean.factor, p.factor)
+    torch.testing.assert_close(p.variance - clean.variance, torch.full((B, T, D), known**2).double())

@@ -46,6 +46,7 @@ class FunctionDraws(nn.Module, ABC):
         block: int = 1,
         visits: int | None = None,
         num_local: int = 16,
+        known_noise: float = 0.0,
         differentiable: bool = False,
         generator: torch.Generator | None = None,
         chunk: int = 2**16,
@@ -67,6 +68,8 @@ class FunctionDraws(nn.Module, ABC):
                 by itself. A network is at a loss with more context than it was trained on: let context and visits
                 together be no more than that. None visits all.
             num_local: draws of each z_* that a function without noise is averaged over.
+            known_noise: σ of noise that the samples of a chain go without. Where data have less noise than a floor
+                under σ says, samples with the floor's noise are a context unlike those of training.
             differentiable: keep the graph for gradients; the choice of a component or a label has none.
             generator: where everything is drawn from.
             chunk: number of targets decoded at once or, if autoregressive, of points encoded at once.
@@ -86,7 +89,13 @@ class FunctionDraws(nn.Module, ABC):
                 drawn = drawn.map(lambda array: array.expand(num_samples, *array.shape[1:]))
                 return self._filled(task, autoregression.functions_of(drawn, noise, generator))
             orders = autoregression.random_orders(task, num_samples, generator)
-            chains, visited = autoregression.draw_chains(one, task, orders, block, generator, chunk, visits)
+
+            def fed_back(step: Task) -> Predictive:
+                return one(step).without_noise(known_noise) if known_noise else one(step)
+
+            chains, visited = autoregression.draw_chains(
+                fed_back, task, orders, block, generator, chunk, visits
+            )
             if noise and visits is None:  # a chain holds observations already
                 return chains
             drawn = autoregression.given_chains(one, task, chains, visited, chunk)

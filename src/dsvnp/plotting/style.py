@@ -68,11 +68,18 @@ def house_style() -> Iterator[None]:
         yield
 
 
+WEBP: dict[str, Any] = {"dpi": 150, "pil_kwargs": {"lossless": True}}
+
+
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure, without a date, into a folder that is made if need be; the ending decides the format."""
+    """Write a figure, without a date, into a folder that is made if need be; the ending decides the format.
+
+    Pictures of many pixels are smallest as WebP, which keeps every pixel here.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = BytesIO()
-    figure.savefig(drawn, format=path.suffix.removeprefix("."), metadata={"Date": None})
+    options = WEBP if path.suffix == ".webp" else {"metadata": {"Date": None}}
+    figure.savefig(drawn, format=path.suffix.removeprefix("."), **options)
     data = drawn.getvalue()
     return write_atomically(path, _rounded(data) if path.suffix == ".svg" else data)
 

@@ -83,6 +83,10 @@ class Predictive(ABC):
             per_point = torch.where(mask, per_point, 0.0)
         return log_mean_exp(per_point.sum(-1), 0)
 
+    def without_noise(self, sigma: float) -> Self:
+        """Return the predictive of y less noise N(0, σ²) of each output."""
+        raise ValueError(f"{type(self).__name__} has no noise of a size; leave the noise of labels as it is")
+
     def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw functions with their noise, [num_samples, B, T, D or 1]; a draw keeps one z_G per task."""
         num_global, num_local, tasks, targets = self.shape[:4]

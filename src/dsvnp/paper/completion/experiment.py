@@ -35,7 +35,12 @@ class CompletionExperiment(WithWeights):
     name: ClassVar[str] = "completion"
     parts: ClassVar[tuple[dict[str, Any], ...]] = tuple({"domain": domain} for domain in DOMAINS)
     # these change pictures and no figure of a table
-    recorded: ClassVar[tuple[str, ...]] = (*WithWeights.recorded, "sizes.block", "sizes.chain")
+    recorded: ClassVar[tuple[str, ...]] = (
+        *WithWeights.recorded,
+        "sizes.block",
+        "sizes.chain",
+        "sizes.chains",
+    )
 
     extendable: ClassVar[tuple[str, ...]] = (*WithWeights.extendable, "mixtures")
 
@@ -127,8 +132,8 @@ class CompletionExperiment(WithWeights):
         logged = [unit for unit in units if unit.extras["training"]["step"]]
         middle = sorted(self.sizes.contexts)[len(self.sizes.contexts) // 2]
         return [
-            *(pictures_figure(unit, out / f"completed-{unit.label}.svg") for unit in shown),
-            *([compared_figure(shown, out / "compared.svg", middle)] if len(shown) > 1 else []),
+            *(pictures_figure(unit, out / f"completed-{unit.label}.webp") for unit in shown),
+            *([compared_figure(shown, out / "compared.webp", middle)] if len(shown) > 1 else []),
             context_figure(units, out / "by-context.svg"),
             *([training_figure(logged, out / "training.svg", "nats/pixel")] if logged else []),
         ]

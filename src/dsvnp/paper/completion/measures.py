@@ -36,11 +36,13 @@ class CompletionSizes:
     method: Method = "prior"
     chunk: int = 2**19  # number of pixels times draws that are decoded at once
     num_global: int = 32  # draws of z_G in pictures
-    block: int = 1  # pixels that a model without latents samples at once in pictures
+    block: int = 1  # pixels that a chain samples at once in pictures
     # pixels of the context and of such samples together, from which all others are predicted: the largest context in
     # training, since more would be new to the network
     chain: int = 197
     num_local: int = 16  # draws of each z_* that pictures average over
+    # models whose samples are chains although they have a z_G: DSVTNP's collapses to its prior on images
+    chains: tuple[str, ...] = ("dsvtnp",)
 
 
 def measure_completion(
@@ -75,7 +77,8 @@ def pictured(tests: Mapping[str, Tensor]) -> Tensor:
 def pictures(net: NeuralProcess, images: Tensor, sizes: CompletionSizes) -> dict[str, Any]:
     """Context, mean, σ and coherent samples of a few images, for each size of context: one row of pictures each.
 
-    Samples are draws of z_G or, for a model without latents, chains of blocks of pixels; without pixel noise.
+    Samples are draws of z_G or, for a model without latents and those of `sizes.chains`, chains of blocks of pixels;
+    without pixel noise and without that of the floor under σ: pixels have neither.
     """
     rows = []
     pixels = images.shape[2] * images.shape[3]
@@ -86,7 +89,8 @@ def pictures(net: NeuralProcess, images: Tensor, sizes: CompletionSizes) -> dict
         predictive = seeded_predict(net, task, (sizes.num_global, sizes.num_local))
         visits = max(1, sizes.chain - size)
         chains: dict[str, Any] = {"noise": False, "block": sizes.block, "visits": visits}
-        chains["num_local"] = sizes.num_local
+        chains |= {"num_local": sizes.num_local, "autoregressive": net.name in sizes.chains or None}
+        chains["known_noise"] = net.arch.sigma_floor
         generator = torch.Generator(images.device).manual_seed(0)
         samples = net.sample_functions(task, NUM_SAMPLES, generator=generator, **chains)
         shown = [predictive.mean + 0.5, predictive.stddev / WIDEST, *(samples + 0.5)]  # each [B, P, C]

@@ -17,7 +17,7 @@ from dsvnp.paper.report.speed import speed_table
 from dsvnp.paper.report.tables import Cell, Table, label_text, summary_of
 from dsvnp.plotting.style import INK
 
-TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+TYPES = {".svg": "image/svg+xml", ".png": "image/png", ".webp": "image/webp"}
 WIDE = 470  # pixels: a wider figure has a line of its own
 LEGIBLE = 620  # narrower, or at less than 0.8 of its width, a figure cannot be read: its box scrolls
 

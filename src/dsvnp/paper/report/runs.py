@@ -12,7 +12,7 @@ from dsvnp.paper.records import FOLDS, RESULTS, SPEED, TIMES, UNITS_FILE, read_r
 from dsvnp.paper.rows import grouped, make_row
 from dsvnp.schema import NUMBER, wrong
 
-PICTURES = (".svg", ".png")
+PICTURES = (".svg", ".png", ".webp")
 ESTIMATOR_METRICS = ("rmse", "nll", "accuracy")
 KEYS = ("experiment", "preset", "device", "version", "config", "rows")
 
