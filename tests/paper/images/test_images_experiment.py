@@ -84,8 +84,9 @@ def test_smoke_gives_all_rows_and_figures(ran):
         assert {(r["dataset"], r["metric"], r["split"]) for r in mine} == expected, model
         assert len(mine) == len(expected)
     figures = {"entropy-cdf", "entropy-cdf-strong", "reliability", "training"}
-    figures |= {f"sure-{name}{recipe}" for name in ("nn", "dsvnp") for recipe in ("", "-strong")}
     assert {path.stem for path in out.glob("*.svg")} == figures
+    sure = {f"sure-{name}{recipe}" for name in ("nn", "dsvnp") for recipe in ("", "-strong")}
+    assert {path.stem for path in out.glob("*.webp")} == sure
     assert (out / UNITS_FILE).stat().st_size < 100_000
 
 

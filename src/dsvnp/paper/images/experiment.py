@@ -224,5 +224,5 @@ class ImagesExperiment(Experiment):
             *(cdf_figure(own, out / f"{Label('entropy-cdf', v)}.svg") for v, own in groups.items()),
             reliability_figure({titles[v]: own for v, own in groups.items()}, out / "reliability.svg"),
             training_figure(units, out / "training.svg", "nats/image", loss=True),
-            *(pictures_figure(unit, out / f"sure-{unit.label}.svg") for unit in pictured),
+            *(pictures_figure(unit, out / f"sure-{unit.label}.webp") for unit in pictured),
         ]
