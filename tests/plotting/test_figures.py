@@ -100,6 +100,11 @@ def test_a_reference_has_its_own_style_and_name_and_bands_can_be_left_out():
     dotted = axes.lines[1]
     assert (list(dotted.get_xdata()), list(dotted.get_ydata())) == ([1, 10], [0.5, 0.5])
     assert (dotted.get_label(), dotted.get_linestyle(), dotted.get_color()) == ("nothing learned", ":", INK)
+    axes = Figure().subplots()
+    draw_plot(axes, plot._replace(reference=Reference(0.5, "nothing learned")))
+    level = axes.lines[1]  # from one side of the plot to the other, however far the lines go
+    assert (list(level.get_xdata()), list(level.get_ydata())) == ([0, 1], [0.5, 0.5])
+    assert (level.get_label(), level.get_linestyle(), level.get_color()) == ("nothing learned", ":", INK)
 
 
 def test_dots_are_the_seeds_and_a_bar_their_mean(tmp_path, monkeypatch):

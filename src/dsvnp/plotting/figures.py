@@ -105,9 +105,9 @@ class Line(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A line to compare others with: a value for each x, its name, and its line style."""
+    """A line to compare others with: a value for each x or one for all, its name, and its line style."""
 
-    y: Sequence[float]
+    y: Sequence[float] | float
     text: str
     style: str = ":"
 
@@ -135,8 +135,12 @@ def draw_plot(axes: Axes, plot: Plot, bands: bool = True, dashes: bool = True) -
         if bands:
             axes.fill_between(line.x, y.amin(0), y.amax(0), color=look.colour, alpha=0.2, linewidth=0)
     if plot.reference is not None:
-        x, (values, text, style) = next(iter(plot.lines.values())).x, plot.reference
-        axes.plot(x, values, style, color=INK, linewidth=1.2, label=text)
+        values, text, style = plot.reference
+        if isinstance(values, float):
+            axes.axhline(values, color=INK, linewidth=1.2, linestyle=style, label=text)
+        else:
+            x = next(iter(plot.lines.values())).x
+            axes.plot(x, values, style, color=INK, linewidth=1.2, label=text)
     axes.set(title=plot.title, xlabel=plot.x_name, ylabel=plot.y_name)
     axes.set_yscale("log" if "y" in plot.log else "linear")
     if "x" in plot.log:

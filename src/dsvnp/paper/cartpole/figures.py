@@ -29,9 +29,8 @@ Oracle = Mapping[str, Any] | None
 def by_context_figure(units: Sequence[UnitResult], oracle: Oracle, path: Path) -> Path:
     """Draw NLL and squared error against the number of context transitions."""
     title, x_name = "14 unseen configurations, outside the context", "context transitions"
-    sizes = units[0].extras["context_sizes"]
     nll, mse = (lines_of(units, itemgetter("context_sizes"), itemgetter(name)) for name in ("nll", "mse"))
-    reference = Reference([oracle["mse"]] * len(sizes), REFERENCE) if oracle else None
+    reference = Reference(float(oracle["mse"]), REFERENCE) if oracle else None
     plots = [
         Plot(title, x_name, "NLL (nats/transition)", nll, log="x"),
         Plot(title, x_name, "MSE", mse, reference, "xy"),

@@ -20,7 +20,7 @@ def draw_course(units: Sequence[UnitResult], out: Path) -> list[Path]:
     for name, text in (("step", "steps"), ("seconds", "seconds of training, all seeds together")):
         lines = lines_of(trained, partial(_places, name), _likelihoods)
         if lines:
-            ceiling = _ceiling(units, len(next(iter(lines.values())).x))
+            ceiling = _ceiling(units)
             plots.append(Plot("RBF, unseen tasks", text, "log-likelihood (nats/point)", lines, ceiling, "x"))
     return [lines_figure(plots, out / "course.svg")] if plots else []
 
@@ -36,11 +36,11 @@ def _likelihoods(extras: Any) -> Values:
     return list(zip(*extras["marks"]["log_likelihood"], strict=True))
 
 
-def _ceiling(units: Sequence[UnitResult], length: int) -> Reference | None:
+def _ceiling(units: Sequence[UnitResult]) -> Reference | None:
     """What an ideal learner has on the tasks of the marks, where it was measured."""
     for unit in units:
         if "mark" in unit.extras:
-            return Reference([unit.extras["mark"]] * length, "ideal learner of RBF tasks")
+            return Reference(float(unit.extras["mark"]), "ideal learner of RBF tasks")
     return None
 
 
