@@ -40,7 +40,9 @@ def share_of(
 ) -> dict[str, Any]:
     """Milliseconds of a step, those of them that drawing takes, and their quotient."""
     sources = recipe.source.sources
-    whole = len(sources) * math.lcm(*(source.refresh_every for source in sources))  # every pool is drawn anew
+    whole = len(sources) * math.lcm(
+        *(source.refresh_every for source in sources)
+    )  # every pool is drawn at least once
     steps = whole if steps is None else steps
     fleet = Fleet(recipe.make, recipe.source, [0], recipe.settings(10**6, precision), device)
 

@@ -89,12 +89,9 @@ class FunctionDraws(nn.Module, ABC):
                 drawn = drawn.map(lambda array: array.expand(num_samples, *array.shape[1:]))
                 return self._filled(task, autoregression.functions_of(drawn, noise, generator))
             orders = autoregression.random_orders(task, num_samples, generator)
-
-            def fed_back(step: Task) -> Predictive:
-                return one(step).without_noise(known_noise) if known_noise else one(step)
-
+            sampled = partial(one, known_noise=known_noise)
             chains, visited = autoregression.draw_chains(
-                fed_back, task, orders, block, generator, chunk, visits
+                sampled, task, orders, block, generator, chunk, visits
             )
             if noise and visits is None:  # a chain holds observations already
                 return chains
@@ -153,6 +150,7 @@ class FunctionDraws(nn.Module, ABC):
             )
         return values.mean(0)
 
-    def _one_draw(self, task: Task, **settings: Any) -> Predictive:
-        """One pass with one draw of z_G, as a chain takes it at each step."""
-        return self._predict(task, num_global=1, **settings)
+    def _one_draw(self, task: Task, known_noise: float = 0.0, **settings: Any) -> Predictive:
+        """One pass with one draw of z_G, as a chain takes it at each step; the noise that is known is left out."""
+        predictive = self._predict(task, num_global=1, **settings)
+        return predictive.without_noise(known_noise) if known_noise else predictive
