@@ -160,6 +160,22 @@ def test_a_chain_sees_no_more_pixels_than_training_did(monkeypatch):
     assert max(seen) == 9  # of 24
 
 
+@pytest.mark.parametrize(("name", "chained"), [("tnp", None), ("dsvnp", None), ("dsvtnp", True)])
+def test_samples_go_without_the_noise_of_the_floor(name, chained, monkeypatch):
+    """DSVTNP's are chains although it has a z_G; `sample_functions` decides for all others."""
+    model, seen = net(1, name), []
+    usual = model.sample_functions
+
+    def sample_functions(*args, **settings):
+        seen.append((settings["known_noise"], settings["autoregressive"]))
+        return usual(*args, **settings)
+
+    monkeypatch.setattr(model, "sample_functions", sample_functions)
+    pictures(model, images(1, 1), CompletionSizes(contexts=(3,), chain=5, num_local=2, num_global=2))
+    assert seen == [(model.arch.sigma_floor, chained)]
+    assert model.arch.sigma_floor > 0
+
+
 def test_pictures_are_drawn_again_from_kept_weights(tmp_path, monkeypatch):
     data, places = write_mnist(tmp_path / "data"), (tmp_path / "first", tmp_path / "again")
     made = make_experiment(CompletionExperiment, "smoke", verify=False, models=("tnp",), keep_seeds=1)

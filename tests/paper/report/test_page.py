@@ -167,9 +167,12 @@ def test_what_is_no_model_of_ours_has_the_colour_of_the_text(tmp_path):
 
 
 def test_a_figure_for_each_model_names_it(tmp_path):
-    write_run(tmp_path / "x", [row("np", [1.0])], "images", figures=("sure-dsvnp-strong.svg", "sure-nn.svg"))
+    write_run(tmp_path / "x", [row("np", [1.0])], "images", figures=("sure-dsvnp-strong.webp", "sure-nn.svg"))
     texts = [shown for _, shown in figures_of(Report.find(tmp_path).runs[0])]
     assert [text.split(" of each set")[0] for text in texts] == ["DSVNP strong: the images", "NN: the images"]
+    (page, _) = write_report(tmp_path)
+    kinds = re.findall(r'src="data:(image/[a-z+]+);base64', page.read_text(encoding="utf-8"))
+    assert kinds == ["image/webp", "image/svg+xml"]
 
 
 LIGHT = Path(about.__file__).parents[1]
