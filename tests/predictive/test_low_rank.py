@@ -133,4 +133,6 @@ def test_noise_taken_away_from_each_output_leaves_the_dependence():
     clean = p.without_noise(known)
     torch.testing.assert_close(clean.scale.square(), p.scale.square() - known**2)
     assert torch.equal(clean.factor, p.factor)
+    with pytest.raises(ValueError, match=r"must not be negative, got -0.1"):
+        p.without_noise(-0.1)
     torch.testing.assert_close(p.variance - clean.variance, torch.full((B, T, D), known**2).double())

@@ -149,6 +149,8 @@ class GaussianPredictive(Predictive):
 
     def without_noise(self, sigma: float) -> Self:
         """Return the predictive of y less noise N(0, σ²) of each output; a component no wider than that is a point."""
+        if sigma < 0:
+            raise ValueError(f"the noise to leave out must not be negative, got {sigma}; 0 leaves out none")
         loc, scale, *others = self.arrays()
         tiny = torch.finfo(scale.dtype).tiny
         return self.like(loc, (scale.square() - sigma**2).clamp(min=tiny).sqrt(), *others)
