@@ -173,8 +173,15 @@ def test_a_chain_goes_without_noise_that_the_data_lack():
     variance = covariance.diagonal() - known**2
     samples = model.sample_functions(task, 4000, block=5, known_noise=known, generator=seeded())[:, 0, :, 0]
     torch.testing.assert_close(samples.var(0), variance, rtol=0.1, atol=0)
-    points = model.sample_functions(task, 2, block=5, known_noise=10.0, generator=seeded())[:, 0, :, 0]
-    torch.testing.assert_close(points, mean.expand(2, -1))  # noise that exceeds σ leaves the means
+    for how in ({"block": 5}, {"autoregressive": False}):
+        points = model.sample_functions(task, 2, known_noise=10.0, generator=seeded(), **how)[:, 0, :, 0]
+        torch.testing.assert_close(points, mean.expand(2, -1))  # noise that exceeds σ leaves the means
+    some = [  # of a chain that visits three targets, the others go without it too
+        model.sample_functions(task, 2, visits=3, known_noise=10.0, noise=noise, generator=seeded())
+        for noise in (True, False)
+    ]
+    others = random_orders(task, 2, seeded())[..., 3:].unsqueeze(-1)
+    torch.testing.assert_close(*(functions.take_along_dim(others, 2) for functions in some))
     labels = CategoricalPredictive(torch.zeros(1, 1, 1, 2, 3).log_softmax(-1))
     with pytest.raises(ValueError, match="has no noise of a size"):
         labels.without_noise(0.1)

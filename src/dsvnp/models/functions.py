@@ -68,8 +68,8 @@ class FunctionDraws(nn.Module, ABC):
                 by itself. A network is at a loss with more context than it was trained on: let context and visits
                 together be no more than that. None visits all.
             num_local: draws of each z_* that a function without noise is averaged over.
-            known_noise: σ of noise that the samples of a chain go without. Where data have less noise than a floor
-                under σ says, samples with the floor's noise are a context unlike those of training.
+            known_noise: σ of noise that samples go without. Where data have less noise than a floor under σ says, a
+                chain of samples with the floor's noise is a context unlike those of training.
             differentiable: keep the graph for gradients; the choice of a component or a label has none.
             generator: where everything is drawn from.
             chunk: number of targets decoded at once or, if autoregressive, of points encoded at once.
@@ -82,17 +82,16 @@ class FunctionDraws(nn.Module, ABC):
         self.check(task, 1, num_local, validate)
         at_least_one(num_samples=num_samples, block=block, **({} if visits is None else {"visits": visits}))
         num_local = 1 if noise else num_local
-        one = partial(self._one_draw, num_local=num_local, noise=None, generator=generator, chunk=chunk)
+        usual: dict[str, Any] = {"num_local": num_local, "noise": None}
+        usual |= {"generator": generator, "chunk": chunk}
+        one = partial(self._one_draw, known_noise=known_noise, **usual)
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()), evaluating(self):
             if not autoregressive:
-                drawn = self._predict(task, num_samples, num_local, None, generator, chunk)
+                drawn = self._predict(task, num_samples, **usual).without_noise(known_noise)
                 drawn = drawn.map(lambda array: array.expand(num_samples, *array.shape[1:]))
                 return self._filled(task, autoregression.functions_of(drawn, noise, generator))
             orders = autoregression.random_orders(task, num_samples, generator)
-            sampled = partial(one, known_noise=known_noise)
-            chains, visited = autoregression.draw_chains(
-                sampled, task, orders, block, generator, chunk, visits
-            )
+            chains, visited = autoregression.draw_chains(one, task, orders, block, generator, chunk, visits)
             if noise and visits is None:  # a chain holds observations already
                 return chains
             drawn = autoregression.given_chains(one, task, chains, visited, chunk)
@@ -151,6 +150,5 @@ class FunctionDraws(nn.Module, ABC):
         return values.mean(0)
 
     def _one_draw(self, task: Task, known_noise: float = 0.0, **settings: Any) -> Predictive:
-        """One pass with one draw of z_G, as a chain takes it at each step; the noise that is known is left out."""
-        predictive = self._predict(task, num_global=1, **settings)
-        return predictive.without_noise(known_noise) if known_noise else predictive
+        """One pass with one draw of z_G, as a chain takes it at each step."""
+        return self._predict(task, num_global=1, **settings).without_noise(known_noise)

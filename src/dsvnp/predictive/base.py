@@ -84,7 +84,12 @@ class Predictive(ABC):
         return log_mean_exp(per_point.sum(-1), 0)
 
     def without_noise(self, sigma: float) -> Self:
-        """Return the predictive of y less noise N(0, σ²) of each output."""
+        """Return the predictive of y less noise N(0, σ²) of each output; a component no wider than that is a point."""
+        if sigma < 0:
+            raise ValueError(f"the noise to leave out must not be negative, got {sigma}; 0 leaves out none")
+        return self._without_noise(sigma) if sigma else self
+
+    def _without_noise(self, sigma: float) -> Self:
         raise ValueError(f"{type(self).__name__} has no noise of a size; leave the noise of labels as it is")
 
     def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:

@@ -147,10 +147,7 @@ class GaussianPredictive(Predictive):
         loc, scale = shift + factor * self.loc, factor.abs() * self.scale
         return GaussianPredictive(loc, scale, self.log_weights, components_per_draw=self.components_per_draw)
 
-    def without_noise(self, sigma: float) -> Self:
-        """Return the predictive of y less noise N(0, σ²) of each output; a component no wider than that is a point."""
-        if sigma < 0:
-            raise ValueError(f"the noise to leave out must not be negative, got {sigma}; 0 leaves out none")
+    def _without_noise(self, sigma: float) -> Self:
         loc, scale, *others = self.arrays()
         tiny = torch.finfo(scale.dtype).tiny
         return self.like(loc, (scale.square() - sigma**2).clamp(min=tiny).sqrt(), *others)
