@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
-from benchmarks import raw_table, speed, tasks
+from benchmarks import drawing, raw_table, speed, tasks
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
@@ -87,3 +89,43 @@ def test_times_of_answers_stand_next_to_their_goals(tmp_path):
     assert all(row["median_seconds"] >= row["seconds"] > 0 < row["cpu_seconds"] for row in record["times"])
     chosen = [row["chosen"] for row in record["times"] if "chosen" in row]
     assert ["gaussian process" in each for each in chosen] == [True, False, False, True, False, False]
+
+
+def test_the_share_of_drawing_is_that_of_one_step(monkeypatch):
+    """A pool of 60 ms serves 2 steps of one source, a pool of 40 ms 4 of the other; any step takes 50 ms."""
+
+    class Slow:
+        def __init__(self, name, refresh_every):
+            self.name, self.refresh_every, self.drawn = name, refresh_every, 0
+
+        def pool(self, generator, device):
+            self.drawn += 1
+            return self.name
+
+    sources = (Slow("first", 2), Slow("second", 4))
+    fleets = []
+
+    class Fleet:
+        def __init__(self, *settings):
+            self.steps = 0
+            fleets.append(self)
+
+        def step(self):
+            self.steps += 1
+
+    def seconds(work, device):
+        return {"first": 0.06, "second": 0.04}.get(work(), 8 * 0.05)
+
+    monkeypatch.setattr(drawing, "Fleet", Fleet)
+    monkeypatch.setattr(drawing, "seconds", seconds)
+    recipe = SimpleNamespace(
+        make=None, source=SimpleNamespace(sources=sources), settings=lambda steps, precision: None
+    )
+    found = drawing.share_of(recipe, torch.device("cpu"), "float32", rounds=3)
+    assert (found["steps"], found["rounds"]) == (8, 3)  # the longest pool serves 4 turns of two
+    assert found["step_ms"] == pytest.approx(50)
+    assert found["draw_ms"] == pytest.approx((30 + 10) / 2)
+    assert found["share"] == pytest.approx(0.4)
+    counted = 3 + drawing.WARMUP
+    assert fleets[0].steps == 8 * counted
+    assert [source.drawn for source in sources] == [counted] * 2

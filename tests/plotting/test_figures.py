@@ -1,10 +1,13 @@
 """What figures are made of; how they look is for a person to judge."""
 
 import re
+from io import BytesIO
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 
 from dsvnp.plotting.figures import (
     FunctionPanel,
@@ -17,7 +20,7 @@ from dsvnp.plotting.figures import (
     functions_figure,
     lines_figure,
 )
-from dsvnp.plotting.style import COLOURS, INK, Look, look_of
+from dsvnp.plotting.style import COLOURS, INK, Look, look_of, save
 from dsvnp.predictive import GaussianPredictive
 
 X = torch.linspace(0, 1, 50)
@@ -82,6 +85,17 @@ def test_a_figure_is_written_where_asked_and_is_the_same_file_each_time(tmp_path
     )
     assert first.count("<svg") == 1
     assert first == second
+
+
+def test_a_webp_keeps_every_pixel_and_is_the_same_file_each_time(tmp_path):
+    figure = Figure(figsize=(1, 1))
+    figure.figimage(np.random.default_rng(0).integers(0, 256, (150, 150, 3), dtype=np.uint8))
+    paths = [save(figure, tmp_path / name) for name in ("a.webp", "b.webp")]
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", dpi=150)
+    seen = [np.asarray(Image.open(each).convert("RGB")) for each in (paths[0], drawn)]
+    assert np.array_equal(*seen)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 def test_a_look_is_a_name_a_colour_and_a_style():
