@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from torch.utils.flop_counter import FlopCounterMode
 
+from dsvnp.plotting.style import save
 from dsvnp.pretrained.recipes import PretrainingRecipe, tables
 from dsvnp.task import Task
 
@@ -173,7 +174,7 @@ def draw(
     _draw_law(panels[0], courses, found, flops)
     if real:
         _draw_real(panels[1], real)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def _draw_real(axes: Axes, scores: list[dict[str, float]]) -> None:

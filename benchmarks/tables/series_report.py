@@ -16,6 +16,7 @@ from series import BLOCKS, HELD_BLOCKS, HELD_POINTS, NUM_SEEDS, PERIODS, STARTS,
 
 from dsvnp import CurveRegressor, __version__
 from dsvnp.plotting import plot_predictive
+from dsvnp.plotting.style import save
 from dsvnp.pretrained import read_card
 
 SHOWN = "blocks"  # way to hold out that the figure shows, of seed 0
@@ -134,7 +135,7 @@ def draw(path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         axes.margins(x=0.01)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def main() -> None:

@@ -20,6 +20,8 @@ from ranks import critical_difference, draw, friedman, rank_rows
 from reading import NUM_FOLDS
 from run import Line, read_lines
 
+from dsvnp.plotting.style import save
+
 MEASURES = {
     "regression": {"nll": True, "crps": True, "rmse": True},  # True: lower is better
     "classification": {"accuracy": False, "log_loss": True, "ece": True},
@@ -105,7 +107,7 @@ def save_plot(plots: dict[str, Any], path: Path) -> None:
         figure.subplots(len(plots), squeeze=False)[:, 0], plots.items(), strict=True
     ):
         draw(axes, names, ranks, difference, measure)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def main() -> None:

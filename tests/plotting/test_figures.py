@@ -156,9 +156,11 @@ def test_a_logarithmic_x_has_plain_numbers_at_its_ticks(tmp_path, monkeypatch, l
     assert shown == ticks
 
 
-def test_the_paths_of_an_svg_have_two_decimals_and_nothing_else_loses_any(tmp_path):
+def test_places_of_an_svg_have_two_decimals_and_nothing_else_loses_any(tmp_path):
     svg = functions_figure([("a row", {CNP: panel(1)})], tmp_path / "f.svg").read_text()
-    drawn = "".join(re.findall(r' d="([^"]*)"', svg))
-    assert re.search(r"\d\.\d\d\b", drawn)
-    assert not re.search(r"\.\d{3}", drawn)
-    assert "scale(0.015625)" in svg or re.search(r"\.\d{4}", svg.replace(drawn, ""))  # text is scaled
+    for place in ("d", "x"):  # of paths, and of marks
+        drawn = " ".join(re.findall(rf' {place}="([^"]*)"', svg))
+        assert re.search(r"\d\.\d\d\b", drawn)
+        assert not re.search(r"\.\d{3}", drawn)
+    assert "scale(0.015625)" in svg  # text is scaled
+    assert not re.search(r"(?m)^ ", svg)

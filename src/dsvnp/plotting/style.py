@@ -85,5 +85,6 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def _rounded(svg: bytes) -> bytes:
-    """An SVG whose paths have two decimals, a hundredth of a point; matplotlib writes six."""
-    return re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"\.(\d\d)\d+", rb".\1", path[0]), svg)
+    """An SVG with two decimals, a hundredth of a point, where matplotlib writes six, and without its indents."""
+    flat = re.sub(rb"(?m)^ +", b"", svg)
+    return re.sub(rb' (d|x|y)="[^"]*"', lambda place: re.sub(rb"\.(\d\d)\d+", rb".\1", place[0]), flat)
