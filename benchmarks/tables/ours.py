@@ -20,6 +20,7 @@ from dsvnp.tabular.columns import Columns
 Floats = NDArray[np.float64]
 MODELS: dict[str, dict[str, Any]] = {
     "np": {},
+    "np-fast": {"effort": "fast"},
     "np-thorough": {"effort": "thorough"},
     "np-refined": {"refine": True},
     "np-trained": {"model": "dsvnp"},

@@ -46,7 +46,7 @@ from dsvnp.training import Settings
 
 SIZES, MEASURES = NetworkSizes(), Measures()
 POSE = "hidden-pose"
-MIXTURE = "mixture"
+MIXTURE, LOW_RANK = "mixture", "low-rank"
 VARIANTS = ("dsvnp-paper", "dsvnp-no-context", "dsvtnp-common", "cnp-mixture", "cnp-low-rank", "tnp-mixture")
 
 
@@ -108,10 +108,13 @@ class AmbiguityExperiment(WithWeights):
         return found
 
     def _variants(self, row: str, problem: str) -> list[Label]:
-        """The labels that a variant stands for on a problem: one per number of components."""
+        """The labels that a variant stands for on a problem: one per number of components; none where it has no use."""
         lookup(row, dict.fromkeys(VARIANTS), "variant")
         label = Label.parse(row)
-        if label.model not in self.models or (label.variant == COMMON and problem != POSE):
+        useless = (label.variant == COMMON and problem != POSE) or (
+            label.variant == LOW_RANK and PROBLEMS[problem].dim_y == 1
+        )
+        if label.model not in self.models or useless:
             return []
         if label.variant != MIXTURE:
             return [label]
