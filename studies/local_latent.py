@@ -45,6 +45,7 @@ class LatentRecipe:
     # share of the steps over which the weights of the KLs rise from 0; 0 for full weights at once
     ramp: float = 0.0
     late: float = 0.0  # share of the steps over which β_local falls from 100 to 1; 0 for 1 at once
+    common: float = 0.0  # share of the steps in which all outputs have one σ; 2/3 at most
 
     def with_arch(self, **changes: Any) -> LatentRecipe:
         """The recipe with another architecture."""
@@ -121,6 +122,7 @@ def local_recipes(small: LatentRecipe) -> dict[str, LatentRecipe]:
         "-anneal-iw-32": slow.with_objective(kind="iw", num_local=32),
         "-anneal-npml": slow.with_objective(**NPML),
         "-anneal-npml-path": slow.with_objective(**NPML).with_arch(deterministic_path=True),
+        "-anneal-npml-common": replace(slow.with_objective(**NPML), common=0.3),
         "-anneal-npml-16": slow.with_objective(kind="npml", num_global=2, num_local=16),
         "-anneal-npml-deep": replace(deep, ramp=0.25).with_objective(**NPML),
         "-iw": small.with_objective(**IW),
@@ -173,12 +175,13 @@ def train_recipe(
     dim_x, dim_y = (1, 1) if known is None else (known.dim_x, known.dim_y)
     arch = Architecture(dim_x, dim_y, sigma_floor=FLOOR, **{**sizes_of(width), **recipe.arch})
     ramp = {"anneal": "linear", "anneal_steps": int(recipe.ramp * steps)} if recipe.ramp else {}
-    late = {"late_steps": int(recipe.late * steps)} if recipe.late else {}
+    shares = {"late_steps": recipe.late, "common_steps": recipe.common}
+    taken = {name: int(share * steps) for name, share in shares.items()}
     settings = Settings(
         steps,
         learning_rate=rate,
         schedule=Schedule(kind="cosine"),
-        objective=Objective(**{**recipe.objective, **ramp, **late}),
+        objective=Objective(**{**recipe.objective, **ramp, **taken}),
         precision="tf32" if device == "cuda" else "float32",
     )
     source = make_source(problem, seeds, device, batch)

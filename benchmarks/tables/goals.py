@@ -139,6 +139,18 @@ def losses(found: Scores, measure: str, other: str, most: int) -> list[str]:
     return text
 
 
+def calibration(found: Scores) -> list[str]:
+    """Lines of Markdown: how much of each model's calibration error is there for right confidences too, by chance."""
+    errors, floors = found.all("ece"), found.all("ece_floor")
+    text = ["| model | mean calibration error | by chance alone | above it |", "| --- |" + " --- |" * 3]
+    for place, model in enumerate(found.models):
+        above = errors[:, place] - floors[:, place]
+        deviation = above.std(ddof=1) / len(above) ** 0.5
+        means = f"{errors[:, place].mean():.4f} | {floors[:, place].mean():.4f}"
+        text.append(f"| {model} | {means} | {above.mean():.4f} ± {deviation:.4f} |")
+    return text
+
+
 def report(folder: Path, part: str, most: int) -> list[str]:
     """Lines of Markdown: the goals, and for each measure the tables on which we are furthest behind."""
     ours, rivals = (
@@ -154,6 +166,7 @@ def report(folder: Path, part: str, most: int) -> list[str]:
     text = ["| goal | limit | found | reached |", "| --- | --- | --- | --- |"]
     for name, limit, what, is_reached in goals:
         text.append(f"| {name} | {limit} | {what} | {'yes' if is_reached else 'no'} |")
+    text += ["", *calibration(classes)]
     for found, measure, other in (
         (numbers, "rmse", "nll"),
         (numbers, "nll", "crps"),

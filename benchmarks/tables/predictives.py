@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 Floats = NDArray[np.float64]
 NUM_BINS = 15  # of the calibration error
@@ -192,3 +192,14 @@ def calibration_error(bins: Floats) -> float:
     """Expected calibration error: |accuracy − confidence| of each bin, weighted with its rows (Guo et al., 2017)."""
     rows, confidence, right = np.asarray(bins)
     return float(np.abs(right - confidence).sum() / rows.sum())
+
+
+def calibration_floor(bins: Floats) -> float:
+    """The calibration error to expect of confidences that are right: chance alone moves the number right in a bin.
+
+    A bin of n rows with confidence p has Binomial(n, p) right; their mean distance from n p is de Moivre's.
+    """
+    rows, confidence, _ = np.asarray(bins)[:, np.asarray(bins)[0] > 0]
+    p = np.minimum(confidence / rows, 1.0)
+    distance = 2 * rows * p * (1 - p) * binom.pmf(np.floor(rows * p), rows - 1, p)
+    return float(distance.sum() / rows.sum())

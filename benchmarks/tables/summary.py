@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from predictives import calibration_error
+from predictives import calibration_error, calibration_floor
 from ranks import critical_difference, draw, friedman, rank_rows
 from reading import NUM_FOLDS
 from run import Line, read_lines
@@ -26,13 +26,14 @@ MEASURES = {
     "regression": {"nll": True, "crps": True, "rmse": True},  # True: lower is better
     "classification": {"accuracy": False, "log_loss": True, "ece": True},
 }
+OF_BINS = {"ece": calibration_error, "ece_floor": calibration_floor}
 ALSO = {"regression": ["coverage", "cpu_seconds"], "classification": ["cpu_seconds"]}
 
 
 def score_of(lines: list[Line], measure: str) -> float:
     """One number for the folds of a table."""
-    if measure == "ece":
-        return calibration_error(np.sum([line["bins"] for line in lines], axis=0))
+    if (of_bins := OF_BINS.get(measure)) is not None:
+        return of_bins(np.sum([line["bins"] for line in lines], axis=0))
     return float(np.mean([line[measure] for line in lines]))
 
 

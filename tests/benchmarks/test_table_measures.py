@@ -107,6 +107,22 @@ def test_bins_of_two_halves_add_up_to_those_of_all():
     )
 
 
+def test_the_floor_of_a_calibration_error_is_that_of_labels_drawn_from_the_probabilities():
+    rng = np.random.default_rng(2)
+    probs = rng.dirichlet(np.full(3, 0.5), 200)
+    probs = np.sort(probs, 1)[:, ::-1].round(1)  # few different confidences, the same within a bin
+    drawn = [
+        predictives.class_scores(probs, (rng.random((200, 1)) > probs.cumsum(1)).sum(1).clip(max=2))
+        for _ in range(400)
+    ]
+    error = [found["ece"] for found in drawn]
+    floor = summary.score_of([{"bins": drawn[0]["bins"]}], "ece_floor")
+    assert floor == pytest.approx(np.mean(error), abs=4 * np.std(error) / 20)
+    assert predictives.calibration_floor(np.array([[1.0, 0, 1], [0.8, 0, 1.0], [1, 0, 1]])) == pytest.approx(
+        0.16
+    )
+
+
 # --- ranks ---
 
 

@@ -207,6 +207,8 @@ def test_goals_for_classes_count_ties_and_ask_for_the_lowest_calibration_error()
     found = goals.class_goals(goals.Scores(made_lines("classification", values), "classification"))
     assert reached(found) == [True, False]  # the calibration error of boosted trees is lower
     assert "2 of 3" in found[0][2]
+    chance = goals.calibration(goals.Scores(made_lines("classification", values), "classification"))
+    assert [line.split(" | ")[0] for line in chance[2:]] == ["| gp", "| hgb", "| np"]
     values["np"] = [0.4, 0.7, 0.2]
     found = goals.class_goals(goals.Scores(made_lines("classification", values), "classification"))
     assert reached(found) == [False, True]
