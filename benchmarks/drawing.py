@@ -44,7 +44,7 @@ def share_of(
         *(source.refresh_every for source in sources)
     )  # every pool is drawn at least once
     steps = whole if steps is None else steps
-    fleet = Fleet(recipe.make, recipe.source, [0], recipe.settings(10**6, precision), device)
+    fleet = Fleet(recipe.make, recipe.source, [0], recipe.settings(10**6, precision, device), device)
 
     def train() -> None:
         for _ in range(steps):

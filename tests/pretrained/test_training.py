@@ -145,6 +145,12 @@ def test_a_wider_network_is_another_size_of_the_same_recipe(command, tmp_path):
     assert 3.9 < counts[1] / counts[0] < 4
 
 
+@pytest.mark.parametrize(("device", "compiled"), [("cuda", "regions"), ("cpu", None)])
+def test_a_gpu_compiles_the_step_in_regions_whatever_the_precision(device, compiled):
+    for precision in ("bf16", "tf32", "float32"):
+        assert recipes.tables().settings(100_000, precision, device).compile == compiled
+
+
 def test_a_run_may_begin_from_weights_and_its_card_counts_both(tmp_path):
     first = pretrain(tiny(), tmp_path / "first", "cpu", num_steps=4, precision="float32")
     kept = load_pretrained("curves", tmp_path / "first")

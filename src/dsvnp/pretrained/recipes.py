@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
+import torch
+
 from dsvnp.models.architecture import Architecture
 from dsvnp.models.tabtnp import TabTNP
 from dsvnp.models.tnp import TNP
@@ -31,7 +33,7 @@ class PretrainingRecipe:
     warmup: int = 1000  # steps
     decay: int = 30_000  # steps over which the rate falls to 0 at the end
 
-    def settings(self, num_steps: int, precision: str = "bf16") -> Settings:
+    def settings(self, num_steps: int, precision: str, device: torch.device | str) -> Settings:
         """How to train up to a step; more may follow as long as the decay has not begun."""
         return Settings(
             num_steps=num_steps,
@@ -39,7 +41,8 @@ class PretrainingRecipe:
             optimizer=Adam("adamw", beta2=0.98, weight_decay=0.01, clip_norm=1.0),
             schedule=Schedule("trapezoid", warmup=self.warmup, decay=self.decay),
             precision=precision,
-            compile="regions" if precision in ("bf16", "tf32") else None,
+            # As a whole, a step of these networks takes a compiler more than eight minutes.
+            compile="regions" if torch.device(device).type == "cuda" else None,
             log_every=500,
             checkpoint_every=5000,
         )

@@ -59,7 +59,7 @@ def pretrain(
     """
     console = console or Console()
     cluster = Cluster.from_environment("data")
-    settings = recipe.settings(num_steps, precision)
+    settings = recipe.settings(num_steps, precision, device)
     validation = None
     if tables is not None:
         settings = replace(settings, validate_every=VALIDATE_EVERY)
