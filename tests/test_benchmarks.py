@@ -119,7 +119,7 @@ def test_the_share_of_drawing_is_that_of_one_step(monkeypatch):
     monkeypatch.setattr(drawing, "Fleet", Fleet)
     monkeypatch.setattr(drawing, "seconds", seconds)
     recipe = SimpleNamespace(
-        make=None, source=SimpleNamespace(sources=sources), settings=lambda steps, precision: None
+        make=None, source=SimpleNamespace(sources=sources), settings=lambda steps, precision, device: None
     )
     found = drawing.share_of(recipe, torch.device("cpu"), "float32", rounds=3)
     assert (found["steps"], found["rounds"]) == (8, 3)  # the longest pool serves 4 turns of two

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from rich.console import Console
 
 from dsvnp import NPClassifier, NPRegressor
@@ -114,8 +115,8 @@ def tiny(batch_size: int = 2) -> PretrainingRecipe:
 
 
 class _Tiny(PretrainingRecipe):
-    def settings(self, num_steps: int, precision: str = "bf16") -> Settings:
-        return replace(super().settings(num_steps, precision), checkpoint_every=2, log_every=2)
+    def settings(self, num_steps: int, precision: str, device: torch.device | str) -> Settings:
+        return replace(super().settings(num_steps, precision, device), checkpoint_every=2, log_every=2)
 
 
 def pretrain(folder: Path) -> None:
