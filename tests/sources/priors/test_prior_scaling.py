@@ -45,6 +45,25 @@ def test_against_a_loop():
     assert torch.allclose(standardise(*example()), naive(*example()), atol=1e-10)
 
 
+def test_doubles_far_from_zero_are_scaled_and_rounding_is_not():
+    """Seconds since 1970 vary by a millionth of their size within half an hour; so may an output."""
+    seconds = torch.linspace(0, 1800, 40, dtype=torch.float64)[None, :, None].repeat(1, 1, 2)
+    seconds[..., 1] = 0.1  # its mean is not 0.1, by rounding
+    all_used, everywhere = torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 40, dtype=torch.bool)
+    near, far = (
+        standardise(seconds + offset, all_used, everywhere, everywhere)[..., :2] for offset in (0.0, 1.79e9)
+    )
+    assert torch.allclose(near, far, atol=1e-6)
+    assert near[..., 0].std() > 0.9
+    assert torch.equal(near[..., 1], torch.zeros(1, 40, dtype=torch.float64))
+    assert float(output_scale(seconds[..., 0] + 1.79e9, everywhere)[1]) == pytest.approx(
+        float(seconds[..., 0].std(correction=0)), rel=1e-6
+    )
+    assert float(output_scale(seconds[..., 1], everywhere)[1]) == 1
+    single = (seconds[..., 0] + 1.79e9).float()  # of these differences rounding is a good part
+    assert float(output_scale(single, everywhere)[1]) == 1
+
+
 def test_targets_change_nothing_but_themselves():
     x, used, in_context, mask = example()
     before = standardise(x, used, in_context, mask)

@@ -42,7 +42,7 @@ def scale_inputs(
     mean, std = scale
     there = there & ~x.isnan()
     values = torch.where(there, x, 0.0)
-    varies = std > 1e-6 * mean.abs() + 1e-30
+    varies = _varies(mean, std)
     inside = soft_clip((values - mean) / torch.where(varies, std, 1.0), clip)
     code = torch.where(there, OBSERVED, MISSING)
     code = torch.where(used.unsqueeze(1), code, UNUSED)
@@ -52,7 +52,13 @@ def scale_inputs(
 def output_scale(y: Tensor, in_context: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the context's outputs y [B, T], each [B, 1]; 1 where they do not vary."""
     mean, std = moments(torch.where(in_context, y, 0.0), in_context)
-    return mean, torch.where(std > 1e-6 * mean.abs() + 1e-30, std, 1.0)
+    return mean, torch.where(_varies(mean, std), std, 1.0)
+
+
+def _varies(mean: Tensor, std: Tensor) -> Tensor:
+    """Whether values vary by more than rounding: in float64 seconds since 1970 do so within a minute."""
+    relative, least = (1e-13, 1e-300) if std.dtype == torch.float64 else (1e-6, 1e-30)
+    return std > relative * mean.abs() + least
 
 
 def moments(values: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
