@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from dsvnp.pretrained import periods
 from dsvnp.pretrained.periods import find_period
 
 DOUBLE = torch.float64
@@ -62,3 +63,17 @@ def test_known_periods_need_fewer_cycles_and_come_first():
     x, y = points(120, 1.003, 0.1)
     assert find_period(x, y, [1.0, 4.0]) == 1.0
     assert find_period(x, y, [4.0]) == pytest.approx(1.003, rel=1e-3)  # nothing there: the periodogram's
+
+
+def test_of_a_long_series_some_points_are_looked_at(monkeypatch):
+    x, y = points(3000, 0.41, 0.5)
+    seen = []
+    original = periods._without_trend
+    monkeypatch.setattr(
+        periods, "_without_trend", lambda place, *given: (seen.append(len(place)), original(place, *given))[1]
+    )
+    monkeypatch.setattr(periods, "MOST_POINTS", 500)
+    first = find_period(x, y)
+    assert first == pytest.approx(0.41, rel=0.01)
+    assert first == find_period(x, y)
+    assert seen == [500, 500]

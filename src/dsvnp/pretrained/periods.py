@@ -4,7 +4,7 @@ A slow trend is subtracted first: a parabola and two cosines, slower than any se
 Frequencies end at twice as many cycles as there are points, or where half a cycle lies between the two nearest points:
 a regular series with many missing points still shows its season. Where waves with two or three times the period explain
 clearly more, the peak was a harmonic. Periods that are known beforehand, as those of a calendar, come first and need
-fewer cycles.
+fewer cycles. Of a long series some points are looked at, drawn by chance.
 """
 
 import math
@@ -15,6 +15,7 @@ from torch import Tensor
 
 LEAST_POINTS, LEAST_CYCLES = 12, 4  # for a season
 LEAST_KNOWN = 2  # cycles of a period that is known
+MOST_POINTS = 20_000  # that are looked at: a second of time, and a quarter of a GB
 SLOW = 2  # cosines of the trend, the faster with one cycle
 CHANCE = 0.1  # of a peak as high in white noise
 CELLS, PADDING = 16, 4  # of the periodogram: cells of time per point, and how finely frequencies lie
@@ -24,6 +25,9 @@ MARGIN = 20.0  # of Schwarz's criterion (BIC), by which a multiple of the period
 
 def find_period(x: Tensor, y: Tensor, known: Sequence[float] = ()) -> float | None:
     """The period of points x [N], y [N], known ones tried first; None where nothing repeats `LEAST_CYCLES` times."""
+    if len(x) > MOST_POINTS:
+        some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:MOST_POINTS]
+        x, y = x[some], y[some]
     span = x.max() - x.min()
     if len(x) < LEAST_POINTS or not span > 0:
         return None
