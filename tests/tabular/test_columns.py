@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from sklearn.preprocessing import OneHotEncoder
 
+from dsvnp import NPRegressor
 from dsvnp.tabular.columns import Columns, answer, names_of, values_of
 from dsvnp.tabular.rows.encoding import Encoding, Filling
 
@@ -214,5 +215,14 @@ def test_gaps_are_filled_with_the_median_and_flagged_where_training_had_some():
     with pytest.warns(UserWarning, match=r"'b' has missing values \(1 of 1 rows\) but had none in training"):
         out = filling.transform(np.array([[2.0, np.nan]]), ["a", "b"])
     assert out.tolist() == [[2, 6.5, 0]]
-    with pytest.raises(ValueError, match="column 'b' is empty in all 2 rows"):
-        Filling.fit(np.array([[1.0, np.nan], [2.0, np.nan]]), ["a", "b"])
+
+
+@pytest.mark.parametrize("settings", [{}, {"model": "cnp", "max_steps": 100}], ids=["pretrained", "cnp"])
+def test_an_empty_column_as_in_a_fold_is_a_warning(settings):
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    x[:, 1] = np.nan
+    with pytest.warns(UserWarning, match="column '1' is empty in all 60 rows; nothing is learned from it"):
+        found = NPRegressor(**settings).fit(x, x[:, 0])
+    there = x[:5].copy()
+    there[:, 1] = 1e6  # as little as a missing one
+    np.testing.assert_allclose(found.predict(there), found.predict(x[:5]), atol=0.2)

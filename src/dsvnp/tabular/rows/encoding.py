@@ -110,13 +110,15 @@ class Filling:
 
     @classmethod
     def fit(cls, x: Floats, names: Sequence[str]) -> Filling:
-        """Look at numbers [rows, D]; a column without any is refused."""
+        """Look at numbers [rows, D]; a column without any says nothing, and a warning says that."""
         missing = np.isnan(x)
-        columns = range(x.shape[1])
-        if empty := [names[i] for i in columns if len(x) and missing[:, i].all()]:
-            raise ValueError(
-                f"column {', '.join(map(repr, dict.fromkeys(empty)))} is empty in all {len(x)} rows; leave it out"
+        empty = missing.all(0) & bool(len(x))
+        if empty.any():
+            said = ", ".join(dict.fromkeys(repr(names[i]) for i in np.flatnonzero(empty).tolist()))
+            warnings.warn(
+                f"column {said} is empty in all {len(x)} rows; nothing is learned from it", stacklevel=2
             )
+            x = np.where(empty, 0.0, x)
         medians = (np.nanmedian if missing.any() else np.median)(x, axis=0).tolist()
         return cls(tuple(medians), tuple(bool(gap) for gap in np.atleast_1d(missing.any(0))))
 
