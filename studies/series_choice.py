@@ -128,7 +128,9 @@ def measure_cell(cell: Cell) -> Cell:
         "mixture": -mixture.log_prob(asked, truth).mean(),
     }
     if mixture.process_ is not None:
-        nll["process"] = -norm.logpdf(truth, *mixture.process_.predict(*known, asked)).mean()
+        nll["process"] = -norm.logpdf(
+            truth, *mixture.process_.predict(known[0][:, None], known[1], asked[:, None])
+        ).mean()
     for variant, changes in VARIANTS.items():
         with ExitStack() as stack:
             for place, value in changes.items():

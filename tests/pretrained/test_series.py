@@ -1,4 +1,4 @@
-"""Series: held-out points choose the network's view and weigh it against the process."""
+"""Curves: held-out points choose the network's view and weigh it against the process."""
 
 import math
 
@@ -58,8 +58,28 @@ def test_held_out_points_choose_the_view(process):
     named = fit_curve(x[:, None], y, 1.03, process, ask("circle"))
     assert named.view.period == pytest.approx(1.03, rel=1e-12)
     assert kind(fit_curve(x[:, None], y, None, process, ask("circle")).view) == "plain"
-    several = fit_curve(torch.stack([x, x], 1), y, "auto", process, ask("circle"))
-    assert (several.view, several.process) == (CurveView(), None)
+
+
+def test_several_inputs_have_no_season_but_a_process():
+    x, y = torch.rand(200, 2, generator=torch.Generator().manual_seed(0), dtype=DOUBLE), points(200)[1]
+    asked = []
+
+    def ask(views, known, outputs, held):
+        asked.append((views, known, held))
+        return [wide(held, 50.0)]
+
+    found = fit_curve(x, y, "auto", True, ask)
+    (views, known, held) = asked.pop()
+    assert views == [CurveView()] == [found.view]
+    assert (len(known), len(held)) == (72, 24)
+    away = lambda rows: ((rows - x.median(0).values) / x.std(0)).norm(dim=-1)  # noqa: E731
+    assert away(torch.cat([known, held])).max() < 1.1 * away(x).sort().values[96]
+    assert abs(away(known).mean() - away(held).mean()) < 0.2  # held out amid the others
+    assert found.process.period is None
+    assert found.share > 0.8
+    assert fit_curve(x, y, "auto", False, ask).process is None
+    assert fit_curve(torch.stack([x[:, 0], x[:, 0] * 0 + 3.0], 1), y, "auto", True, ask).process is None
+    assert not asked  # there was nothing to choose
 
 
 def test_few_points_have_the_network_alone():
@@ -116,17 +136,55 @@ def test_a_long_series_is_predicted_from_the_points_around_each_box():
     asked = torch.linspace(2001, 2019, 30, dtype=DOUBLE)[:, None]
     whole = predict_process(found, x[:, None], y, asked, 1000)
     parts = predict_process(found, x[:, None], y, asked, 120)
-    assert whole[0] == pytest.approx(found.predict(x.numpy(), y.numpy(), asked[:, 0].numpy())[0])
+    assert whole[0] == pytest.approx(found.predict(x[:, None].numpy(), y.numpy(), asked.numpy())[0])
     assert abs(whole[0] - parts[0]).max() < 0.2 * whole[1].max()
     assert abs(whole[0] - parts[0]).max() > 0
 
 
+def test_each_box_of_one_target_has_its_place():
+    x = torch.linspace(0, 1, 500, dtype=DOUBLE)[:, None]
+    y = (9 * x[:, 0]).sin()
+    found = fit_curve(x, y, None, True, lambda views, x, y, held: [wide(held, 1.0)]).process
+    asked = torch.tensor([[0.1], [0.5], [0.9]], dtype=DOUBLE)
+    mean, std = predict_process(found, x, y, asked, 20)
+    assert mean == pytest.approx((9 * asked[:, 0]).sin().numpy(), abs=0.05)
+    assert std.max() < 0.1
+
+
 def test_whole_periods_and_single_points_are_held_out_amid_a_long_series():
-    x = torch.arange(500, dtype=DOUBLE)[torch.randperm(500, generator=torch.Generator().manual_seed(0))]
+    x = torch.arange(500, dtype=DOUBLE)[torch.randperm(500, generator=torch.Generator().manual_seed(0)), None]
     known, held = held_out(x, 12.0)
-    both = x[torch.cat([known, held])].sort().values
+    both = x[torch.cat([known, held]), 0].sort().values
     assert both.tolist() == list(range(202, 298))
-    lengths = torch.diff(x[known].sort().values)
+    lengths = torch.diff(x[known, 0].sort().values)
     assert lengths.max() >= 12  # a whole period
     assert (lengths == 2).sum() > 3  # single points
-    assert held_out(x, None)[1].numel() > 96 / 6
+
+
+@pytest.mark.parametrize("number", [97, 500, 3000, 100_000])
+def test_stretches_and_single_points_are_held_out_where_nothing_repeats(number):
+    x = torch.arange(number, dtype=DOUBLE)[:, None]
+    known, held = held_out(x, None)
+    assert len(known) + len(held) == 96
+    assert 20 <= len(held) <= 40
+    assert torch.diff(x[known, 0]).max() >= 96 // 8
+    assert torch.diff(x[known, 0])[:5].min() == 1  # the rest are neighbours
+
+
+def test_a_long_period_is_checked_on_every_so_manieth_point():
+    days = torch.arange(365 * 20, dtype=DOUBLE)[:, None]
+    rows = torch.cat(held_out(days, 365.0)).sort().values
+    assert rows.diff().unique().numel() == 1
+    assert 70 < len(rows) <= 96
+    assert 3 * 365 <= float(days[rows[-1], 0] - days[rows[0], 0]) < 7 * 365
+
+
+@pytest.mark.parametrize("number", [2, 9, 40])
+@pytest.mark.parametrize("period", [None, 0.5, 1e3])
+def test_something_is_known_whatever_is_held_out(number, period):
+    known, held = held_out(points(number)[0][:, None], period)
+    assert len(known) >= number / 2
+    assert len(known) + len(held) == number
+    same, rest = held_out(torch.ones(number, 1, dtype=DOUBLE), period)
+    assert len(same) + len(rest) == number
+    assert len(same) >= number / 2

@@ -113,7 +113,7 @@ def test_a_process_is_mixed_with_the_network(curve):
     alone = clone(curve).set_params(season=both.view_.period).fit(X, Y)
     assert alone.process_ is None
     assert 0 < both.share_ < 1
-    other = both.process_.predict(X, Y, ASKED)[0]
+    other = both.process_.predict(X[:, None], Y, ASKED[:, None])[0]
     expected = (1 - both.share_) * alone.predict(ASKED) + both.share_ * other
     np.testing.assert_allclose(both.predict(ASKED), expected, rtol=1e-6, atol=1e-6)
 
@@ -124,7 +124,8 @@ def test_functions_are_of_the_network_or_of_the_process(curve):
     np.testing.assert_array_equal(drawn, both.sample_functions(ASKED, 6, random_state=5))
     both.share_ = 1.0
     functions = both.sample_functions(ASKED, 4000)
-    np.testing.assert_allclose(functions.mean(1), both.process_.predict(X, Y, ASKED)[0], atol=0.1)
+    expected = both.process_.predict(X[:, None], Y, ASKED[:, None])[0]
+    np.testing.assert_allclose(functions.mean(1), expected, atol=0.1)
     both.share_ = 0.0
     alone = clone(curve).set_params(season=both.view_.period).fit(X, Y)
     np.testing.assert_array_equal(both.sample_functions(ASKED, 2), alone.sample_functions(ASKED, 2))
@@ -142,6 +143,58 @@ def test_a_season_is_continued_with_the_package_weights():
     assert (
         0.1 < found.predict(t[20:80:3] + 0.05, return_std=True)[1].mean() < 0.2
     )  # between points it is mostly noise
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_a_surface_is_learned_with_the_package_weights(dims):
+    rng = np.random.default_rng(3)
+    x = rng.uniform(0, 10, (120, dims))
+    truth = lambda x: np.sin(x[:, 0]) + 0.2 * x[:, 1]  # noqa: E731
+    found = CurveRegressor().fit(x, truth(x) + 0.1 * rng.normal(size=120))
+    assert found.process_ is not None
+    assert (found.view_, 0 < found.share_ < 1) == (CurveView(), True)
+    asked = rng.uniform(1, 9, (200, dims))
+    mean, std = found.predict(asked, return_std=True)
+    alone = CurveRegressor(process=False).fit(x, found.y_).predict(asked)
+    errors = [np.sqrt(np.mean(np.square(each - truth(asked)))) for each in (mean, alone)]
+    assert errors[0] < 0.1
+    assert errors[0] < errors[1]
+    assert 0.09 < std.mean() < 0.25
+    assert found.sample_functions(asked[:5], 3).shape == (5, 3)
+
+
+@pytest.mark.parametrize("step", [np.timedelta64(10, "s"), np.timedelta64(1, "D"), np.timedelta64(300, "D")])
+def test_dates_of_any_span_are_read(step):
+    """Ten minutes are a ten-millionth of the time since 1970."""
+    places = np.linspace(0, 6, 60)
+    y = np.sin(places) + 0.05 * np.random.default_rng(2).normal(size=60)
+    dates = np.datetime64("2026-03-01T12:00:00") + np.arange(60) * step
+    shown, hidden = np.arange(60) % 4 > 0, np.arange(60) % 4 == 0
+    mean = CurveRegressor(season=None).fit(dates[shown], y[shown]).predict(dates[hidden])
+    assert np.sqrt(np.mean(np.square(mean - y[hidden]))) < 0.1
+
+
+@pytest.mark.parametrize("number", [900, 3000])
+def test_long_series_without_a_season_and_daily_ones_with_a_year_are_fitted(number):
+    t = np.arange(number)
+    wandering = np.cumsum(np.random.default_rng(5).normal(size=number))
+    found = CurveRegressor().fit(t, wandering)
+    assert np.abs(found.predict(t[50:60]) - wandering[50:60]).max() < 3
+    yearly = np.sin(2 * np.pi * t / 365.2425) + 0.3 * np.random.default_rng(5).normal(size=number)
+    dates = np.datetime64("2015-01-01") + t
+    found = CurveRegressor().fit(dates, yearly)
+    assert found.process_.period == pytest.approx(365.2425)
+    after = number + np.arange(200)
+    error = found.predict(np.datetime64("2015-01-01") + after) - np.sin(2 * np.pi * after / 365.2425)
+    assert np.sqrt(np.mean(np.square(error))) < 0.25
+
+
+def test_constant_outputs_have_a_small_spread_that_is_not_negative():
+    for value in (0.0, 0.1, -7.1):
+        mean, std = CurveRegressor().fit(X, np.full(40, value)).predict(ASKED, return_std=True)
+        np.testing.assert_allclose(mean, value, atol=0.02)
+        assert std.min() >= 0
+        assert std.max() < 0.2
 
 
 # --- what may be passed ---

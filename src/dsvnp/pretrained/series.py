@@ -1,8 +1,9 @@
-"""How a curve of one input is predicted: a view of it for the network, and a Gaussian process as a second opinion.
+"""How a curve is predicted: a view of it for the network, and a Gaussian process as a second opinion.
 
-The period of a season is found first (`periods`), the process is fitted to the points (`process`), and single points
-and whole periods are held out. These choose the network's view (`seasons`): no season, circle or waves. Then they weigh
-the two distributions in a mixture, by expectation maximisation with a few points' worth of belief in either.
+With one input the period of a season is found first (`periods`). The process is fitted to the points (`process`), and
+single points are held out, with one input whole periods too. These choose the network's view (`seasons`): no season,
+circle or waves. Then they weigh the two distributions in a mixture, by expectation maximisation with a few points'
+worth of belief in either.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from torch import Tensor
 from dsvnp.predictive import GaussianPredictive
 from dsvnp.pretrained.curves import boxes
 from dsvnp.pretrained.periods import LEAST_POINTS, find_period
-from dsvnp.pretrained.process import Floats, SeriesProcess
+from dsvnp.pretrained.process import CurveProcess, Floats
 from dsvnp.pretrained.seasons import CurveView, possible_views
 
 MARGIN = 3.0  # nats by which held-out points must prefer a season
 MOST_CHECKED = 96  # points of the check on held-out ones
 HELD = 1 / 6  # of these points, and as many of the periods as a whole
-PERIODS = 8  # as many parts of a series without a season count as periods here
+HELD_OF_SURFACES = 1 / 4  # of the points of a curve with more than one input
+STRETCHES = 8  # parts of the checked points that stand for periods where there are few or none
+FEWEST_PERIODS = 3  # that the checked points should cover
 BELIEF = 3.0  # held-out points that either distribution is given in advance
 
 Ask = Callable[
@@ -37,12 +40,12 @@ class CurveFit:
     """How a curve is predicted."""
 
     view: CurveView  # what the network is shown
-    process: SeriesProcess | None = None  # the other distribution of the mixture; None for the network alone
+    process: CurveProcess | None = None  # the other distribution of the mixture; None for the network alone
     share: float = 0.0  # its weight in the mixture
 
 
 def fit_curve(
-    x: Tensor,  # inputs, in float64; with more than one there is nothing to choose
+    x: Tensor,  # inputs, in float64; with more than one no season is looked for
     y: Tensor,  # outputs
     season: float | str | None,  # a period, "auto" to look for one, None for none
     process: bool,  # whether a Gaussian process may join
@@ -50,21 +53,22 @@ def fit_curve(
     usual: Sequence[float] = (),  # periods that a season is likely to have
 ) -> CurveFit:
     """Choose how to predict from points x [N, D], y [N]."""
-    if x.shape[1] > 1:
-        return CurveFit(CurveView())
-    flat = x[:, 0]
-    period = find_period(flat, y, usual) if season == "auto" else None if season is None else float(season)
+    flat = x[:, 0] if x.shape[1] == 1 else None
+    period = None if season in ("auto", None) else float(season)
+    if flat is not None and season == "auto":
+        period = find_period(flat, y, usual)
     second = None
-    if process and len(x) >= LEAST_POINTS and flat.min() < flat.max():
+    if process and len(x) >= LEAST_POINTS and bool((x.amin(0) < x.amax(0)).all()):
         exact = season != "auto" or period in usual
-        second = SeriesProcess.fit(flat.numpy(), y.numpy(), period, exact)
+        second = CurveProcess.fit(x.numpy(), y.numpy(), period, exact)
         period = second.period
-    views = possible_views(flat, y, period)
+    views = [CurveView()] if flat is None else possible_views(flat, y, period)
     if len(views) == 1 and second is None:
         return CurveFit(views[0])
-    known, held = held_out(flat, period)
+    known, held = held_out(x, period)
     truth = y[held][None, :, None]
-    asked = ask(possible_views(flat[known], y[known], period), x[known], y[known], x[held])
+    shown = views if flat is None else possible_views(flat[known], y[known], period)
+    asked = ask(shown, x[known], y[known], x[held])
     scores = torch.stack([found.log_prob(truth)[0] for found in asked])  # [views, held]
     sums = scores.sum(1)
     if len(views) > 1:
@@ -72,7 +76,7 @@ def fit_curve(
     best = int(sums.argmax())
     if second is None:
         return CurveFit(views[best])
-    mean, std = second.predict(flat[known].numpy(), y[known].numpy(), flat[held].numpy())
+    mean, std = second.predict(x[known].numpy(), y[known].numpy(), x[held].numpy())
     own = torch.distributions.Normal(torch.from_numpy(mean), torch.from_numpy(std)).log_prob(y[held])
     return CurveFit(views[best], second, weigh(scores[best], own))
 
@@ -87,13 +91,14 @@ def weigh(first: Tensor, second: Tensor) -> float:
 
 
 def predict_process(
-    process: SeriesProcess, x: Tensor, y: Tensor, x_target: Tensor, max_context: int
+    process: CurveProcess, x: Tensor, y: Tensor, x_target: Tensor, max_context: int
 ) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of observations at inputs [T, 1], each from the nearest points x [N, 1], y [N]."""
+    """Mean and standard deviation of observations at inputs [T, D], each from the nearest points x [N, D], y [N]."""
     mean, std = np.empty(len(x_target)), np.empty(len(x_target))
     for rows, near in boxes(x, x_target, max_context):
-        parts = (part.numpy() for part in (x[near, 0], y[near], x_target[rows, 0]))
-        mean[rows], std[rows] = process.predict(*parts)
+        parts = (part.numpy() for part in (x[near], y[near], x_target[rows]))
+        places = rows.numpy()  # NumPy takes a tensor of one index for a number
+        mean[places], std[places] = process.predict(*parts)
     return mean, std
 
 
@@ -112,14 +117,37 @@ def mixed(first: GaussianPredictive, mean: Floats, std: Floats, share: float) ->
 
 
 def held_out(x: Tensor, period: float | None) -> tuple[Tensor, Tensor]:
-    """Indices of points to predict from and of those to predict, whole periods and single points, amid x [N]."""
-    rows = x.sort(stable=True).indices
-    start = max(0, len(rows) - MOST_CHECKED) // 2
-    rows = rows[start : start + MOST_CHECKED]
-    if period is None:
-        period = float(x.max() - x.min()) / PERIODS
+    """Indices of points to predict from and of those to predict, amid points x [N, D] or some of them close together.
+
+    Single points are held out, with one input whole periods as well, or shorter stretches where there are too few.
+    """
     generator = torch.Generator().manual_seed(0)
-    number = ((x[rows] - x[rows[0]]) / period).long().unique(return_inverse=True)[1]
-    whole = torch.randperm(int(number.max()) + 1, generator=generator)[number] < HELD * (number.max() + 1)
+    if x.shape[1] > 1:
+        middle = ((x - x.median(0).values) / x.std(0)).norm(dim=-1).argsort(stable=True)[:MOST_CHECKED]
+        rows = middle[torch.randperm(len(middle), generator=generator)]
+        number = math.ceil(HELD_OF_SURFACES * len(rows))
+        return rows[number:], rows[:number]
+    rows = _checked(x[:, 0], period)
+    away = x[rows, 0] - x[rows[0], 0]
     single = torch.randperm(len(rows), generator=generator) < HELD * len(rows)
-    return rows[~(whole | single)], rows[whole | single]
+    for length in (period, float(away[-1]) / STRETCHES):
+        if length:
+            number = (away / length).long().unique(return_inverse=True)[1]
+            count = int(number.max()) + 1
+            held = (torch.randperm(count, generator=generator)[number] < HELD * count) | single
+            if held.sum() <= len(rows) / 2:  # otherwise most points lie in one period
+                return rows[~held], rows[held]
+    return rows[~single], rows[single]
+
+
+def _checked(x: Tensor, period: float | None) -> Tensor:
+    """Indices of at most `MOST_CHECKED` points in order: neighbours, or thinned so that they cover a few periods."""
+    rows = x.sort(stable=True).indices
+    step = 1
+    while True:
+        start = max(0, len(rows) - step * MOST_CHECKED) // 2
+        found = rows[start : start + step * MOST_CHECKED : step]
+        covered = period is None or float(x[found[-1]] - x[found[0]]) >= FEWEST_PERIODS * period
+        if covered or len(rows) <= step * MOST_CHECKED:
+            return found
+        step *= 2

@@ -34,13 +34,13 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
 
     `fit` keeps the points and trains nothing; a prediction is one pass of the network over them. Inputs are one to
     three columns of numbers or dates (days since 1970), in any units; the network scales them by the points of the fit.
-    Of one input it also looks for a season and a trend (`dsvnp.pretrained.seasons`), and mixes the network's
-    prediction with that of a small Gaussian process; held-out points weigh the two (`dsvnp.pretrained.series`).
+    It mixes the network's prediction with that of a small Gaussian process; held-out points weigh the two
+    (`dsvnp.pretrained.series`). Of one input it also looks for a season and a trend (`dsvnp.pretrained.seasons`).
 
     Args:
         season: period of a season, in units of X (days for dates); "auto" looks for one (of dates, first for a year, a
             week and a day) and keeps it if held-out points are predicted better with it; None for none. For one input.
-        process: whether the Gaussian process joins. For one input.
+        process: whether the Gaussian process joins.
         max_context: points that a prediction is made from, at most. A longer curve is predicted piece by piece, each
             from the points nearest to it.
         weights: folder with the network's two files; None takes those of the package.
@@ -126,7 +126,7 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         if not return_std:
             return mean
         low, high = predictive.quantile(list(WITHIN_SIGMA))[:, 0, :, 0].numpy()
-        return mean, (high - low) / 2
+        return mean, np.maximum(high - low, 0) / 2  # quantiles are found to some digits
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Floats:
         """Quantiles of observations, [points, quantiles]."""
@@ -185,7 +185,7 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
                 )
         if self.process_ is not None and chosen.any():
             rng = np.random.default_rng(generator.initial_seed())
-            known, outputs, asked = (part.numpy() for part in (x[near, 0], y[near], targets[:, 0]))
+            known, outputs, asked = (part.numpy() for part in (x[near], y[near], targets))
             number = int(chosen.sum())
             values[:, chosen] = self.process_.sample(known, outputs, asked, number, noise, rng)
         return values
