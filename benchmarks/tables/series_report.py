@@ -168,8 +168,8 @@ def main() -> None:
         "once more when the process got a second search, which was chosen on draws of kernels and on the other "
         "series, and when shorter stretches were held out where there are few periods, which had to be changed since "
         "long series could not be fitted. That whole periods join the held-out points was an idea from a first look "
-        "at elnino, in an earlier version. The table measures the settings again, and others around them, one at a time "
-        f"(`studies/series_choice.py`, `choice.jsonl`): mean NLL, a series counting {MOST_NLL:.0f} at most; "
+        "at elnino, in an earlier version. The table measures the settings again, and others around them, one at a "
+        f"time (`studies/series_choice.py`, `choice.jsonl`): mean NLL, a series counting {MOST_NLL:.0f} at most; "
         "`end` holds out the last fifth.",
         "",
         *choice(read_lines(folder / "choice.jsonl")),
