@@ -1,4 +1,4 @@
-"""`NPRegressor.fit_tasks` with its defaults against a Gaussian process for each task, on four families of functions.
+"""`NPRegressor.fit_tasks` with its defaults against a Gaussian process for each task, on five families of functions.
 
     OMP_NUM_THREADS=1 python benchmarks/tasks.py --seeds 3 --jobs 6
 
@@ -7,6 +7,7 @@
     growth       y = K / (1 + e^{−r(t − m)})          K ~ U[0.5, 3], r ~ U[0.5, 3], m ~ U[2, 8]
     steps        y = K s(t − d), s the response of a damped oscillator (ω, ζ) to a step
                                                       K ~ U[0.5, 3], d ~ U[0, 4], ω ~ U[1, 4], ζ ~ U[0.2, 0.9]
+    uncalibrated  y = g (sensor with its noise) + b   ln g ~ N(0, 0.5²), b ~ N(0, 10²)
 
 All have t ~ U[0, 10] and noise of σ ~ U[0.05, 0.3] for each task. A fit reads 200 tasks with 20 to 60 readings; then 5,
 10 or 20 readings of 100 new tasks are known, and 40 others are predicted. The GP has the kernel constant · RBF + white,
@@ -73,6 +74,7 @@ FAMILIES: dict[str, Callable[[Floats, np.random.Generator], Floats]] = {
     "oscillators": oscillator,
     "growth": growth,
     "steps": step_response,
+    "uncalibrated": sensor,
 }
 
 
@@ -83,6 +85,8 @@ def tables(family: str, count: int, seed: int, rows: int | None = None) -> list[
     for _ in range(count):
         t = rng.uniform(0, 10, rows or rng.integers(20, 61))
         y = FAMILIES[family](t, rng) + rng.uniform(0.05, 0.3) * rng.normal(size=len(t))
+        if family == "uncalibrated":
+            y = np.exp(0.5 * rng.normal()) * y + 10 * rng.normal()
         out.append((t[:, None], y))
     return out
 
@@ -118,7 +122,8 @@ def measure(family: str, seed: int, new: int = NEW, **settings: Any) -> Row:
     fitted.fit_tasks(tables(family, LEARNED, 1000 + seed))
     row: Row = {"family": family, "seed": seed, "cpu_seconds": round(time.process_time() - start, 1)}
     assert fitted.recipe_ is not None  # tables of tasks are trained on
-    row |= {"model": fitted.recipe_.model, "best_steps": fitted.best_steps_}
+    recipe = fitted.recipe_
+    row |= {"model": recipe.model, "own_units": recipe.own_units, "best_steps": fitted.best_steps_}
     asked = tables(family, new, 2000 + seed, rows=max(KNOWN) + ASKED)
     for known in KNOWN:
         parts = [((x[:known], y[:known]), x[-ASKED:], y[-ASKED:]) for x, y in asked]
@@ -159,6 +164,9 @@ def write(rows: list[Row], folder: Path) -> None:
         "seeds of the families. The estimator has its defaults; CPU seconds are those of its fit, on one thread.",
         "",
         *table(rows),
+        "",
+        "`common-units.json` has the uncalibrated sensors by the commit before tasks were read in units of their "
+        "contexts (fd66b7e, docs/decisions/0011); `pretrained.jsonl` is of docs/decisions/0008.",
     ]
     (folder / "README.md").write_text("\n".join(text) + "\n", encoding="utf-8")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from fitted import QUICK, classifier, labels, sines, table
+from fitted import QUICK, classifier, labels, offset_sines, sines, table
 from runtime import NEAR, answer, same, session_of
 
 from dsvnp import NPClassifier, NPRegressor
@@ -46,12 +46,14 @@ def test_a_classifier(tmp_path):
     assert '"classes": ["ash", "elm", "oak"]' in facts
 
 
-def test_an_estimator_of_tasks_needs_a_context():
+@pytest.mark.parametrize("tasks", [sines, offset_sines], ids=["common", "own units"])
+def test_an_estimator_of_tasks_needs_a_context(tasks):
     """The module that is traced, without a file."""
-    estimator = NPRegressor(**QUICK | {"model": "cnp"}).fit_tasks(sines())
+    estimator = NPRegressor(**QUICK | {"model": "cnp"}).fit_tasks(tasks())
+    assert estimator.recipe_.own_units is (tasks is offset_sines)
     graph = graph_of(estimator)
     assert set(graph.axes) - set(graph.defaults) == {"X", "X_context", "y_context"}
-    (X, y), (other, _) = sines(2, seed=5)
+    (X, y), (other, _) = tasks(2, seed=5)
     for rows in (5, 0):
         inputs = {"X": other, "X_context": X[:rows], "y_context": y[:rows, None]}
         got = graph.module({name: torch.from_numpy(value) for name, value in inputs.items()})

@@ -341,6 +341,8 @@ def test_an_architecture_goes_through_json_and_back():
         ({"decoder": [-2]}, "decoder must hold sizes of at least 1, got (-2,)"),
         ({"embed_x_hidden": [0]}, "embed_x_hidden must hold sizes of at least 1, got (0,)"),
         ({"dim_local": 0}, "dim_local must be at least 1, got 0; None is the model's own"),
+        ({"constant_x": 1}, "constant_x must be at least 0 and below dim_x=1, and 0 with coded_x, got 1"),
+        ({"dim_x": 4, "coded_x": True, "constant_x": 1}, "and 0 with coded_x, got 1"),
         ({"self_attention": -1}, "self_attention must not be negative, got -1; 0 is none"),
         ({"attention": "blok"}, "unknown attention 'blok'. Did you mean 'block'? Known: dot, block."),
         (

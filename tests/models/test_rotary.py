@@ -121,6 +121,18 @@ def test_codes_do_not_turn_features():
     assert torch.equal(left, right)
 
 
+@pytest.mark.parametrize("equivariant", [False, True])
+def test_inputs_of_the_whole_task_do_not_turn_features(equivariant):
+    arch = replace(ARCH, dim_x=4, constant_x=2, transformer=replace(SIZES, equivariant=equivariant))
+    model, task = made(arch), some_task(4)
+    assert model.backbone.trunk.place.frequencies.shape[-1] == 2
+    changed = task.x_target.clone()
+    changed[..., 2:] += 1.0
+    left = model.predict(task).loc
+    right = model.predict(Task.from_points(changed, task.y_target, task.mask_context)).loc
+    assert torch.equal(left, right) is equivariant  # others read them in their tokens
+
+
 def test_fused_attention_has_the_gradients_of_the_equation():
     task = some_task()
     gradients = []

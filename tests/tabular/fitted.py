@@ -44,6 +44,12 @@ def sines(tasks=24, seed=0, rows=12):
     return out
 
 
+def offset_sines(tasks=24, seed=0, rows=12):
+    """The same, each with an offset that is much larger, and with a scale."""
+    rng = np.random.default_rng(seed + 1)
+    return [(x, 10 ** rng.normal() * (y + 100 * rng.normal())) for x, y in sines(tasks, seed, rows)]
+
+
 @functools.cache
 def regressor(outputs=2):
     X, Y = table(outputs=outputs)

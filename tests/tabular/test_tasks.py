@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from fitted import QUICK, labels, sines, table
+from fitted import QUICK, labels, offset_sines, sines, table
 
 from dsvnp import NPClassifier, NPRegressor
 from dsvnp.tabular.trained import fitting
@@ -46,11 +46,12 @@ def test_readings_of_new_sensors_are_predicted_from_a_few_of_them():
 
 
 def test_held_out_tables_choose_the_model(monkeypatch):
-    errors = {"tnp": 2.0, "attnnp": 1.0, "np": 0.0}
+    errors, of_own_units = {"tnp": 2.0, "attnnp": 1.0, "np": 0.0}, [0.5]
     validate = fitting.Training._validate
 
     def told(self, fleet):
-        return validate(self, fleet) * 0 + errors[self.recipe.model]
+        own = of_own_units[0] if self.recipe.own_units else 0.0
+        return validate(self, fleet) * 0 + errors[self.recipe.model] + own
 
     monkeypatch.setattr(fitting.Training, "_validate", told)
     quick = {**QUICK, "max_steps": 12, "model": "auto"}
@@ -58,7 +59,24 @@ def test_held_out_tables_choose_the_model(monkeypatch):
     errors["attnnp"] = 3.0
     fitted = NPRegressor(**quick).fit_tasks(sines(6))
     assert (fitted.recipe_.model, fitted.recipe_.num_steps) == ("tnp", 12)
-    assert NPRegressor(**{**quick, "model": "np"}).fit_tasks(sines(6)).recipe_.model == "np"
+    assert not fitted.recipe_.own_units
+    of_own_units[0] = -0.5
+    assert not NPRegressor(**{**quick, "model": "np"}).fit_tasks(sines(6)).recipe_.own_units  # nothing to try
+    fitted = NPRegressor(**{**quick, "model": "np"}).fit_tasks(offset_sines(6))
+    assert (fitted.recipe_.model, fitted.recipe_.own_units) == ("np", True)
+    of_own_units[0] = 0.5
+    assert not NPRegressor(**{**quick, "model": "np"}).fit_tasks(offset_sines(6)).recipe_.own_units
+
+
+def test_sensors_with_offsets_and_ranges_of_their_own_are_read_in_their_units():
+    fitted = NPRegressor(random_state=0, device="cpu", max_steps=300, n_replicas=1, model="tnp")
+    fitted.fit_tasks(offset_sines(120, rows=40))
+    assert fitted.recipe_.own_units
+    shares = []
+    for X, y in offset_sines(30, seed=9, rows=40):
+        mean = fitted.predict(X[10:], context=(X[:10], y[:10]))
+        shares.append(np.mean((mean - y[10:]) ** 2) / np.var(y))
+    assert np.median(shares) < 0.1  # of the variance about the task's mean
 
 
 def test_tables_may_differ_widely_in_size():

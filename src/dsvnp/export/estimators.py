@@ -14,7 +14,7 @@ from dsvnp.export.filling import FillingModule, unfilled_context
 from dsvnp.export.graph import Axes, Graph
 from dsvnp.export.network import exportable, noise_among, noise_axes, noise_name, predictive_of
 from dsvnp.export.outputs import outputs_of
-from dsvnp.predictive import Predictive, concatenate
+from dsvnp.predictive import GaussianPredictive, Predictive, concatenate
 from dsvnp.tabular.rows.encoding import Filling
 from dsvnp.tabular.trained.ensemble import Ensemble, dissent_of, fixed_noise, sharpened
 
@@ -28,7 +28,7 @@ class EnsembleModule(nn.Module):
         # `to` moves a replica's model itself.
         members = [copy.deepcopy(replica).to(torch.device("cpu")) for replica in ensemble.replicas]
         self.models = nn.ModuleList(exportable(member.model).float() for member in members)
-        self.scalings = [(member.inputs, member.outputs) for member in members]
+        self.scalings = [(member.inputs, member.outputs, member.own) for member in members]
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         x, x_context = self.fill(inputs["X"]), self.fill(inputs["X_context"])
@@ -40,14 +40,22 @@ class EnsembleModule(nn.Module):
 
     def _member(self, index: int, x: Tensor, seen: Tensor, y: Tensor, noise: dict[str, Tensor]) -> Predictive:
         """What one member predicts of rows x [T, D], see `Replica.condition`."""
-        scale_x, scale_y = self.scalings[index]
-        known = scale_y.transform(scale_x.both(seen), y)
-        known = (known.float() if known.is_floating_point() else known)[None]
-        rows = (scale_x.transform(part)[None].float() for part in (seen, x))
-        context, targets = rows
+        scale_x, scale_y, own = self.scalings[index]
+        known = scale_y.transform(scale_x.both(seen), y)[None]
+        context, targets = (scale_x.transform(part)[None] for part in (seen, x))
         everywhere = torch.ones_like(context[..., 0], dtype=torch.bool)
+        if own is not None:
+            context, targets = (scale_x.scaled(part)[None] for part in (seen, x))
+            units = own.of(context, known, everywhere)
+            context, targets = own.inputs(context, units), own.inputs(targets, units)
+            known = own.outputs(known, units)
+        known = known.float() if known.is_floating_point() else known
         model: Any = self.models[index]
-        predictive = predictive_of(model, context, known, everywhere, targets, noise).map(Tensor.double)
+        predictive = predictive_of(model, context.float(), known, everywhere, targets.float(), noise)
+        predictive = predictive.map(Tensor.double)
+        if own is not None:
+            assert isinstance(predictive, GaussianPredictive)
+            predictive = predictive.affine(units.centre, units.spread)
         return scale_y.inverse(scale_x.both(x), predictive)
 
 

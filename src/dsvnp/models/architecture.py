@@ -73,6 +73,8 @@ class Architecture:
         cells: sizes of TabTNP's layers among the cells of a table, before those among its rows (`transformer`).
         coded_x: whether the second half of x holds a code for each value of the first half, as TabTNP reads tables and
             CurvePrior writes curves: 0 observed, 1 missing, −1 in a column that is not used.
+        constant_x: how many of x, the last, are the same for all points of a task; rotary and equivariant attention,
+            which read differences, leave them out.
     """
 
     dim_x: int
@@ -113,12 +115,17 @@ class Architecture:
     coded_x: bool = False
     deterministic_path: bool = False
     attention: str = "dot"
+    constant_x: int = 0
 
     def __post_init__(self) -> None:
         sizes = ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank", "num_waves")
         at_least_one(**{name: getattr(self, name) for name in sizes})
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
+        if not 0 <= self.constant_x < self.dim_x or (self.coded_x and self.constant_x):
+            raise ValueError(
+                f"constant_x must be at least 0 and below dim_x={self.dim_x}, and 0 with coded_x, got {self.constant_x}"
+            )
         lookup(self.attention, ATTENTIONS, "attention")
         if self.self_attention < 0:
             raise ValueError(f"self_attention must not be negative, got {self.self_attention}; 0 is none")
@@ -146,8 +153,8 @@ class Architecture:
 
     @property
     def dim_values(self) -> int:
-        """Number of values in x; the others are codes."""
-        return self.dim_x // 2 if self.coded_x else self.dim_x
+        """Number of values in x that differ between points; the others are codes, or of the whole task."""
+        return self.dim_x // 2 if self.coded_x else self.dim_x - self.constant_x
 
     def _check_local(self) -> None:
         """Refuse choices of the local latent that do not exist."""

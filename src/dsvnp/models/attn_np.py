@@ -48,7 +48,7 @@ class AttnNP(NeuralProcess):
             self.among_context = SelfAttention(arch.dim_lat, arch.num_heads, arch.self_attention)
         elif arch.self_attention:
             sizes = Transformer(arch.dim_lat, arch.self_attention, arch.num_heads, 2 * arch.dim_lat)
-            self.among_context = Trunk(sizes, arch.dim_x)
+            self.among_context = Trunk(sizes, arch.dim_values)
         self.attention = ATTENTIONS[arch.attention](self.embed.dim_x, arch.dim_lat, arch.num_heads)
         dims = [self.embed.dim_x, arch.dim_lat, arch.dim_lat]
         self.decoder = MLP(dims, arch.decoder, self.likelihood.dim_raw)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dsvnp.networks import Shape
 from dsvnp.sources.base import RowSource, TaskSource, Tensors, check_context, take_batch
+from dsvnp.sources.own_units import OwnUnits
 from dsvnp.task import Task
 
 Pair = tuple[Tensor, Tensor]  # x [rows, dim_x] and y [rows, dim_y]
@@ -62,18 +63,22 @@ class ManyTables(TaskSource):
         num_slots: int | None = None,
         # sizes of contexts are spread as u^skew, u uniform: the larger, the more small contexts
         skew: float = 1.0,
+        own: OwnUnits | None = None,  # gives tasks in units of their contexts
     ) -> None:
         if not tables:
             raise ValueError("got no table; pass at least one pair of inputs and outputs")
         self.x, self.y, self.mask = pad_tables(tables, num_slots)
         self.shape = (min(batch_size, len(tables)), min(num_points, self.x.shape[1]))
-        self.min_context, self.skew = min_context, skew
+        self.min_context, self.skew, self.own = min_context, skew, own
         check_context((min_context, self.shape[1]), self.shape[1])
         self.refresh_every = len(tables) // self.shape[0]
 
     def static(self) -> Tensors:
-        """The tables, padded to the longest."""
-        return {"x": self.x, "y": self.y, "mask": self.mask}
+        """The tables, padded to the longest, and what they have in common."""
+        found = {"x": self.x, "y": self.y, "mask": self.mask}
+        for name, value in vars(self.own).items() if self.own else ():
+            found[f"own_{name}"] = value.to(self.y.dtype)
+        return found
 
     def pool(self, generator: torch.Generator, device: torch.device) -> Tensors:
         """The order in which an epoch visits the tables."""
@@ -94,6 +99,10 @@ class ManyTables(TaskSource):
         least = most.clamp(max=self.min_context)
         sizes = least + (uniforms["context"].pow(self.skew) * (most - least + 1)).long()
         in_context = torch.arange(self.shape[1], device=x.device) < sizes[:, None]
+        if self.own is not None:
+            own = OwnUnits(**{name: tensors[f"own_{name}"] for name in vars(self.own)})
+            units = own.of(x, y, in_context & mask)
+            x, y = own.inputs(x, units), own.outputs(y, units)
         return Task.from_points(x, y, in_context, mask)
 
 

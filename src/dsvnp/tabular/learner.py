@@ -129,7 +129,11 @@ class Learner(RowReader, ABC):
         return self
 
     def fit_tasks(self, tasks: Iterable[tuple[Any, Any]]) -> Self:
-        """Fit to many related small tables (X, y) with the same columns; then predict a new one from a `context=`."""
+        """Fit to many related small tables (X, y) with the same columns; then predict a new one from a `context=`.
+
+        Where tables lie far apart or differ in range, as sensors with an offset or a start of their own, the networks
+        read each in units of its context (`dsvnp.sources.own_units`), if held-out tables are predicted better so.
+        """
         pairs = pairs_of(tasks)
         self._learn_columns(pairs)
         tables = useful([self._read_pair(X, y, reset=False) for X, y in pairs])

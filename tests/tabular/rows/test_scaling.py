@@ -6,7 +6,8 @@ import torch
 from sklearn.linear_model import RidgeCV
 
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive
-from dsvnp.tabular.rows.scaling import ALPHAS, LIMIT, ClassScaling, InputScaling, OutputScaling
+from dsvnp.sources.own_units import LIMIT
+from dsvnp.tabular.rows.scaling import ALPHAS, ClassScaling, InputScaling, OutputScaling
 
 
 def rows(*shape, seed=0):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from fitted import QUICK, classifier, labels, regressor, sines, table
+from fitted import QUICK, classifier, labels, offset_sines, regressor, sines, table
 
 from dsvnp import NPClassifier, NPRegressor
 from dsvnp.tabular.saved.content import VERSION
@@ -56,6 +56,15 @@ def test_columns_of_categories_and_tasks_come_back(tmp_path):
     back = NPRegressor.load(learned.save(tmp_path / "tasks"))
     with pytest.warns(UserWarning, match="there is no context"):
         np.testing.assert_array_equal(back.predict(tasks[0][0]), learned.predict(tasks[0][0]))
+
+
+def test_units_of_contexts_come_back(tmp_path):
+    tasks = offset_sines(12)
+    fitted = NPRegressor(**{**QUICK, "model": "cnp"}).fit_tasks(tasks)
+    assert fitted.recipe_.own_units
+    again = NPRegressor.load(fitted.save(tmp_path / "model"))
+    answers = [each.predict(tasks[0][0], context=tasks[1]) for each in (fitted, again)]
+    np.testing.assert_array_equal(*answers)
 
 
 def test_a_generator_as_random_state_is_not_kept(tmp_path):

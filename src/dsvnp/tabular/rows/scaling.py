@@ -15,11 +15,11 @@ from torch import Tensor
 
 from dsvnp.devices import one_thread
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from dsvnp.sources.own_units import squashed
 from dsvnp.tabular.rows.logistic import fit_logistic
 
 ALPHAS = np.logspace(-2, 5, 15)  # strengths that the linear part chooses from, for outputs in unit variance
 ABSENT = 3.0  # log-odds by which a class that training rows lack is below the rarest
-LIMIT = 4.0  # scaled inputs lie within ± this: far away a network's ramps are no better than a constant
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class InputScaling:
     def both(self, x: Tensor) -> Tensor:
         """Rows squashed and not, side by side, [..., 2 D]: what the linear part chooses from."""
         z = self.scaled(x)
-        return torch.cat([z / (1 + (z / LIMIT).square()).sqrt(), z], dim=-1)
+        return torch.cat([squashed(z), z], dim=-1)
 
 
 @dataclass(frozen=True)

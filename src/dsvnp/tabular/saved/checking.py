@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.schema import TEXT, wrong
+from dsvnp.sources.own_units import OwnUnits
 from dsvnp.tabular.rows.encoding import CYCLES
 from dsvnp.tabular.trained.recipe import FitRecipe
 
@@ -148,6 +149,9 @@ def _shapes(record: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, tup
         size = dim_y if regression or linear.numel() else 0  # a classifier may have no linear part
         out |= {f"{owner}outputs.{name}": (size,) for name in parts}
         out[f"{owner}outputs.weight"] = ((2 * dim_x if regression else dim_x) if size else 0, size)
+        if regression and record.get("recipe") and record["recipe"].get("own_units"):
+            sizes = {each.name: dim_x if each.name.startswith("x_") else dim_y for each in fields(OwnUnits)}
+            out |= {f"{owner}own.{name}": (size,) for name, size in sizes.items()}
         if not regression:
             out |= {f"{owner}outputs.{name}": (1,) for name in ("temperature", "trust")}
     return out

@@ -10,6 +10,7 @@ from torch import Tensor
 from dsvnp import __version__
 from dsvnp.devices import pick_device
 from dsvnp.pretrained import read_card
+from dsvnp.sources.own_units import OwnUnits
 from dsvnp.tabular.panel.asking import NETWORK
 from dsvnp.tabular.panel.consulting import Member, PanelProblem
 from dsvnp.tabular.panel.panel import Panel
@@ -97,6 +98,8 @@ def _tensors(estimator: Any) -> dict[str, Tensor]:
         out |= {f"replica.{row}.model.{name}": value for name, value in replica.model.state_dict().items()}
         out |= {f"replica.{row}.inputs.{name}": value for name, value in vars(replica.inputs).items()}
         out |= {f"replica.{row}.outputs.{name}": value for name, value in vars(replica.outputs).items()}
+        own = {} if replica.own is None else vars(replica.own)
+        out |= {f"replica.{row}.own.{name}": value for name, value in own.items()}
     return _separate(out)
 
 
@@ -181,7 +184,10 @@ def _replica(estimator: Any, tensors: dict[str, Tensor], row: int) -> Replica:
     weights = _part(tensors, owner)
     check_network(owner, weights, model.state_dict())
     model.load_state_dict(weights, assign=True)
-    return Replica(model.eval(), inputs, outputs)
+    own = None
+    if regression and estimator.recipe_.own_units:
+        own = OwnUnits(**_part(tensors, f"replica.{row}.own."))
+    return Replica(model.eval(), inputs, outputs, own)
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from dsvnp.models import NeuralProcess
 from dsvnp.models.base import draw_noise, is_uniform
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive, concatenate
+from dsvnp.sources.own_units import OwnUnits
 from dsvnp.sources.table import Pair
 from dsvnp.tabular.rows.scaling import ClassScaling, InputScaling, Outputs, OutputScaling, stretched
 from dsvnp.tabular.summary import blind, normal
@@ -27,7 +28,7 @@ from dsvnp.task import Task
 
 ROWS = 4096  # that are predicted at once
 DECODED = 500  # rows that a network decodes at once: its hidden layers stay in a processor's cache
-Scaling = TypeVar("Scaling", InputScaling, OutputScaling, ClassScaling, Outputs)
+Scaling = TypeVar("Scaling", InputScaling, OutputScaling, ClassScaling, Outputs, OwnUnits)
 # rows x [T, D] in the user's units → their predictive, [K, S, 1, T, D]
 Answering = Callable[[Tensor], Predictive]
 
@@ -55,6 +56,7 @@ class Replica:
     model: NeuralProcess
     inputs: InputScaling  # scaling of x
     outputs: Outputs  # scaling of y, with what held-out rows corrected
+    own: OwnUnits | None = None  # units of each context, in which the network reads what is scaled
 
     @property
     def device(self) -> torch.device:
@@ -65,7 +67,8 @@ class Replica:
         """The replica on another device."""
         inputs = {name: value.to(device) for name, value in vars(self.inputs).items()}
         outputs = {name: value.to(device) for name, value in vars(self.outputs).items()}
-        return Replica(self.model.to(device), InputScaling(**inputs), type(self.outputs)(**outputs))
+        own = self.own and OwnUnits(**{name: value.to(device) for name, value in vars(self.own).items()})
+        return Replica(self.model.to(device), InputScaling(**inputs), type(self.outputs)(**outputs), own)
 
     def corrected(self, **corrections: Tensor) -> Replica:
         """The replica with some corrections of its outputs changed."""
@@ -159,18 +162,26 @@ def condition_all(replicas: Sequence[Replica], context: Pair, draws: Draws) -> A
         stacked([each.inputs for each in replicas]),
         stacked([each.outputs for each in replicas]),
     )
+    own = stacked([each.own for each in replicas if each.own is not None]) if replicas[0].own else None
     x, y = (column.to(device) for column in context)
     noise = fixed_noise(models[0], draws, replicas[0].inputs.centre)
     noise = {name: value.to(dtype) for name, value in noise.items()}
-    seen, known = inputs.transform(x).to(dtype), outputs.transform(inputs.both(x), y)  # [replicas, N, ·]
-    known = (known.to(dtype) if known.is_floating_point() else known).expand(len(models), -1, -1)
+    seen, known = inputs.transform(x), outputs.transform(inputs.both(x), y)  # [replicas, N, ·]
+    if own is not None:
+        plain = inputs.scaled(x)
+        units = own.of(plain, known, torch.ones_like(known[..., 0], dtype=torch.bool))
+        seen, known = own.inputs(plain, units), own.outputs(known, units)
+    seen, known = seen.to(dtype), known.to(dtype) if known.is_floating_point() else known
+    known = known.expand(len(models), -1, -1)
     tasks = [Task.from_sets(a[None], b[None], a[None, :0]) for a, b in zip(seen, known, strict=True)]
     summaries = [model.summarise(task, noise) for model, task in zip(models, tasks, strict=True)]
-    own = None if draws.own is None else torch.Generator(device).manual_seed(draws.own)
+    drawn = None if draws.own is None else torch.Generator(device).manual_seed(draws.own)
 
-    def components(shown: Tensor) -> tuple[Tensor, ...]:
-        """Components of rows [replicas, T, D]."""
-        here = _noise_of(noise, shown.shape[1], own)
+    def components(both: Tensor) -> tuple[Tensor, ...]:
+        """Components of rows [replicas, T, 2 D]."""
+        bent, plain = both.chunk(2, dim=-1)
+        shown = bent if own is None else own.inputs(plain, units)
+        here = _noise_of(noise, shown.shape[1], drawn)
         each = zip(models, summaries, shown.to(dtype)[:, None], strict=True)
         raw = torch.cat([model.decode(summary, rows, here) for model, summary, rows in each], dim=2)
         return models[0].likelihood.components(raw)
@@ -178,9 +189,13 @@ def condition_all(replicas: Sequence[Replica], context: Pair, draws: Draws) -> A
     @torch.no_grad()
     def answer(rows: Tensor) -> Predictive:
         both = inputs.both(rows.to(device))
-        some = [components(part) for part in both[..., : rows.shape[1]].split(DECODED, dim=1)]
+        some = [components(part) for part in both.split(DECODED, dim=1)]
         whole = (torch.cat(parts, dim=-2).double() for parts in zip(*some, strict=True))
-        return outputs.inverse(both, models[0].likelihood.predictive(*whole))
+        found: Predictive = models[0].likelihood.predictive(*whole)
+        if own is not None:
+            assert isinstance(found, GaussianPredictive)
+            found = found.affine(units.centre, units.spread)
+        return outputs.inverse(both, found)
 
     return answer
 

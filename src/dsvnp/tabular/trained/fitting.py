@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dsvnp.predictive import CategoricalPredictive, Predictive, concatenate
+from dsvnp.sources.own_units import OwnUnits, tables_differ
 from dsvnp.sources.table import ManyTables, Pair, TableTasks
 from dsvnp.tabular.rows.folds import MOST_CONTEXT, Part, Question
 from dsvnp.tabular.rows.scaling import InputScaling, Outputs
@@ -47,6 +48,11 @@ class Problem:
         """How outputs are distributed, as an architecture names it."""
         return "gaussian" if self.parts[0].tables[0][1].is_floating_point() else "categorical"
 
+    @property
+    def may_own_units(self) -> bool:
+        """Whether outputs may be read in units of each task's context: not labels, nor parts of one table."""
+        return self.likelihood == "gaussian" and not self.one_table
+
 
 class Fit(NamedTuple):
     """What a fit gives."""
@@ -66,6 +72,7 @@ def fit_ensemble(
     reporter: Reporter | None = None,  # where progress goes
 ) -> Fit:
     """Train a replica on each part as one fleet, then set what the held-out rows decide and measure it."""
+    recipes = _with_own_units(problem, recipes)
     training, recipe = _best_trial(problem, recipes) if len(recipes) > 1 else (None, recipes[0])
     if training is None or not training.interrupted:
         training = Training(problem, recipe)
@@ -93,6 +100,17 @@ def fit_ensemble(
     )
 
 
+def _with_own_units(problem: Problem, recipes: Sequence[FitRecipe]) -> list[FitRecipe]:
+    """The recipes, and the same with each table in units of its context where tables differ much."""
+    out = list(recipes)
+    if problem.may_own_units:
+        first = problem.parts[0]
+        scalings = first.scalings(problem.dim_y, linear=False)
+        if tables_differ([_scaled(table, *scalings, plain=True) for table in first.tables]):
+            out += [replace(recipe, own_units=True) for recipe in recipes]
+    return out
+
+
 def _best_trial(problem: Problem, recipes: Sequence[FitRecipe]) -> tuple[Training, FitRecipe]:
     """Train one replica of each recipe for a while; return that which errs least on held-out tables, and its recipe."""
     first = replace(problem, parts=problem.parts[:1])
@@ -117,6 +135,12 @@ class Training:
         self.problem, self.recipe = problem, recipe
         parts, device = problem.parts, problem.device
         self.scalings = [part.scalings(problem.dim_y, linear=problem.one_table) for part in parts]
+        own = recipe.own_units and problem.may_own_units
+        self.tables = [
+            [_scaled(table, *scalings, plain=own) for table in part.tables]
+            for part, scalings in zip(parts, self.scalings, strict=True)
+        ]
+        self.own = [OwnUnits.fit(tables) if own else None for tables in self.tables]
         make = partial(recipe.make, parts[0].tables[0][0].shape[1], problem.dim_y, problem.likelihood)
         seeds = [problem.seed + row for row in range(len(parts))]
         self.fleet = Fleet(make, self._sources(), seeds, recipe.settings(device), device)
@@ -128,13 +152,12 @@ class Training:
         parts, recipe = self.problem.parts, self.recipe
         longest = max(len(x) for part in parts for x, _ in part.tables)
         out: list[TableTasks | ManyTables] = []
-        for part, (inputs, outputs) in zip(parts, self.scalings, strict=True):
-            tables = [_scaled(table, inputs, outputs) for table in part.tables]
+        for tables, own in zip(self.tables, self.own, strict=True):
             if self.problem.one_table:
                 out.append(TableTasks(*tables[0], recipe.num_points, recipe.batch_size))
             else:
                 points, batch = recipe.num_points, recipe.batch_size
-                out.append(ManyTables(tables, points, batch, 1, num_slots=longest, skew=SKEW))
+                out.append(ManyTables(tables, points, batch, 1, num_slots=longest, skew=SKEW, own=own))
         return out
 
     def run(self, reporter: Reporter | None) -> None:
@@ -150,7 +173,7 @@ class Training:
     def replica(self, row: int, best: bool) -> Replica:
         """One replica, with its latest weights or those of its best validation."""
         model = self.fleet.replica(row, best).double()
-        return Replica(model, *self.scalings[row]).to(self.problem.device)
+        return Replica(model, *self.scalings[row], self.own[row]).to(self.problem.device)
 
     def best_steps(self) -> list[int]:
         """The step of each replica's best validation."""
@@ -193,10 +216,11 @@ def _unbroken(fleet: Fleet) -> list[int]:
     return kept
 
 
-def _scaled(table: Pair, inputs: InputScaling, outputs: Outputs) -> Pair:
-    """A table as the network reads it in training, in float32; labels stay whole numbers."""
+def _scaled(table: Pair, inputs: InputScaling, outputs: Outputs, plain: bool) -> Pair:
+    """A table as the network reads it in training, in float32; with `plain` inputs are not squashed yet."""
     y = outputs.transform(inputs.both(table[0]), table[1])
-    return inputs.transform(table[0]).float(), y.float() if y.is_floating_point() else y
+    x = inputs.scaled(table[0]) if plain else inputs.transform(table[0])
+    return x.float(), y.float() if y.is_floating_point() else y
 
 
 def _held_out_error(replica: Replica, part: Part, seed: int) -> Tensor:

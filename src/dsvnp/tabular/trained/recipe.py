@@ -71,6 +71,7 @@ class FitRecipe:
     sigma_floor: float = 0.1  # smallest σ, in units of the outputs' spread
     # 0 trains by the likelihood; above, rows that a network is sure of count less, see `EvenGaussian`
     evenness: float = 0.0
+    own_units: bool = False  # whether each task is read in units of its context, see `OwnUnits`
 
     def settings(self, device: torch.device) -> Settings:
         """Settings of the fleet; on a CPU its replicas are trained one after the other."""
@@ -89,7 +90,9 @@ class FitRecipe:
         )
 
     def make(self, dim_x: int, dim_y: int, likelihood: str) -> NeuralProcess:
-        """Make an untrained model."""
+        """Make an untrained model; own units are further inputs of it, as many as `OwnUnits.num_inputs` says."""
+        units = dim_x + 2 * dim_y if self.own_units and likelihood == "gaussian" else 0
+        dim_x += units
         arch = Architecture(
             dim_x=dim_x,
             dim_y=dim_y,
@@ -101,6 +104,7 @@ class FitRecipe:
             sigma_floor=self.sigma_floor,
             num_heads=math.gcd(self.num_heads, self.dim_lat),
             transformer=self._transformer(),
+            constant_x=units,
         )
         embedding: nn.Module = FeatureEmbedding(dim_x, self.width)
         if self.num_waves:
