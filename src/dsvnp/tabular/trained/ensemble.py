@@ -20,7 +20,7 @@ from torch import Tensor
 from dsvnp.models import NeuralProcess
 from dsvnp.models.base import draw_noise, is_uniform
 from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive, concatenate
-from dsvnp.sources.own_units import OwnUnits
+from dsvnp.sources.own_units import OwnUnits, Units
 from dsvnp.sources.table import Pair
 from dsvnp.tabular.rows.scaling import ClassScaling, InputScaling, Outputs, OutputScaling, stretched
 from dsvnp.tabular.summary import blind, normal
@@ -163,14 +163,9 @@ def condition_all(replicas: Sequence[Replica], context: Pair, draws: Draws) -> A
         stacked([each.outputs for each in replicas]),
     )
     own = stacked([each.own for each in replicas if each.own is not None]) if replicas[0].own else None
-    x, y = (column.to(device) for column in context)
     noise = fixed_noise(models[0], draws, replicas[0].inputs.centre)
     noise = {name: value.to(dtype) for name, value in noise.items()}
-    seen, known = inputs.transform(x), outputs.transform(inputs.both(x), y)  # [replicas, N, ·]
-    if own is not None:
-        plain = inputs.scaled(x)
-        units = own.of(plain, known, torch.ones_like(known[..., 0], dtype=torch.bool))
-        seen, known = own.inputs(plain, units), own.outputs(known, units)
+    seen, known, units = _shown(inputs, outputs, own, context[0].to(device), context[1].to(device))
     seen, known = seen.to(dtype), known.to(dtype) if known.is_floating_point() else known
     known = known.expand(len(models), -1, -1)
     tasks = [Task.from_sets(a[None], b[None], a[None, :0]) for a, b in zip(seen, known, strict=True)]
@@ -180,7 +175,7 @@ def condition_all(replicas: Sequence[Replica], context: Pair, draws: Draws) -> A
     def components(both: Tensor) -> tuple[Tensor, ...]:
         """Components of rows [replicas, T, 2 D]."""
         bent, plain = both.chunk(2, dim=-1)
-        shown = bent if own is None else own.inputs(plain, units)
+        shown = bent if own is None or units is None else own.inputs(plain, units)
         here = _noise_of(noise, shown.shape[1], drawn)
         each = zip(models, summaries, shown.to(dtype)[:, None], strict=True)
         raw = torch.cat([model.decode(summary, rows, here) for model, summary, rows in each], dim=2)
@@ -192,12 +187,24 @@ def condition_all(replicas: Sequence[Replica], context: Pair, draws: Draws) -> A
         some = [components(part) for part in both.split(DECODED, dim=1)]
         whole = (torch.cat(parts, dim=-2).double() for parts in zip(*some, strict=True))
         found: Predictive = models[0].likelihood.predictive(*whole)
-        if own is not None:
+        if units is not None:
             assert isinstance(found, GaussianPredictive)
             found = found.affine(units.centre, units.spread)
         return outputs.inverse(both, found)
 
     return answer
+
+
+def _shown(
+    inputs: InputScaling, outputs: Outputs, own: OwnUnits | None, x: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor, Units | None]:
+    """A context as networks read it, [replicas, N, ·] each, and its own units if it is read in them."""
+    known = outputs.transform(inputs.both(x), y)
+    if own is None:
+        return inputs.transform(x), known, None
+    plain = inputs.scaled(x)
+    units = own.of(plain, known, torch.ones_like(known[..., 0], dtype=torch.bool))
+    return own.inputs(plain, units), own.outputs(known, units), units
 
 
 def stacked(scalings: Sequence[Scaling]) -> Scaling:
