@@ -1,17 +1,17 @@
 """Draw a gallery of what the priors for pretraining draw, and measure how much of it can be learned.
 
-    python studies/prior_gallery.py FOLDER [--format svg] [--dpi 110] [--seed 0] [--tables 300]
-    python studies/prior_gallery.py docs/images --format webp --dpi 88      # what docs/gallery.md shows
+    python -m studies.prior_gallery FOLDER [--format svg] [--dpi 110] [--seed 0] [--tables 300]
+    python -m studies.prior_gallery docs/images --format webp --dpi 80      # what docs/gallery.md shows
 
-writes `prior_curves`, `prior_tables` and `prior_classes` to a folder. With `--tables N` it also draws N tables and
-prints how well nearest neighbours, a linear model and extremely randomised trees predict held-out rows: most tables
-should be learnable, some nearly noise-free, some nearly noise, and no single method should win on all.
+writes `prior_curves`, `prior_noise`, `prior_inputs`, `prior_tables` and `prior_classes` to a folder; `prior_pages` has
+what they share. With `--tables N` it also draws N tables and prints how well nearest neighbours, a linear model and
+extremely randomised trees predict held-out rows: most tables should be learnable, some nearly noise-free, some nearly
+noise, and no single method should win on all.
 """
 
 import argparse
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -28,12 +28,14 @@ from torch import Tensor
 
 from dsvnp.sources import priors
 from dsvnp.sources.priors.causal import draw_causal
+from dsvnp.sources.priors.curves import add_changepoint, draw_curve_functions
 from dsvnp.sources.priors.randomness import Random, unit
 from dsvnp.sources.priors.targets import draw_classes
+from studies import prior_pages as pages
+from studies.prior_kinds import inputs_page, noise_page
 
 CPU = torch.device("cpu")
-DRAWS = 6  # columns of a page
-POINTS = 400
+POINTS, SIDE = 400, 48
 KERNELS = {
     "RBF": (priors.spectra.RBF, 1, 0),
     "Matérn-1/2": (priors.spectra.MATERN, 1, 0),
@@ -46,57 +48,46 @@ KERNELS = {
 }
 
 
-def kernel_draws(random: Random, x: Tensor, envelope: int, freedom: int, second: int) -> Tensor:
-    """Processes of one kind of kernel at x [n, T, 3]."""
-    kernels = priors.spectra.draw_kernels(random, torch.arange(3).expand(len(x), 3) < 1)
-    kernels = replace(
-        kernels,
-        number=torch.ones_like(kernels.number),
-        envelope=torch.full_like(kernels.envelope, envelope),
-        freedom=torch.full_like(kernels.freedom, freedom),
-        second=torch.full_like(kernels.second, second),
-    )
-    return priors.spectra.draw_process(random, x, kernels)
-
-
-def page(rows: int, title: str) -> tuple[Figure, np.ndarray]:
-    """A page of small panels without ticks."""
-    figure, axes = plt.subplots(rows, DRAWS, figsize=(1.9 * DRAWS, 1.25 * rows))
-    figure.subplots_adjust(left=0.14, right=0.99, bottom=0.01, top=1 - 0.5 / rows, wspace=0.05, hspace=0.06)
-    for panel in axes.flat:
-        panel.set(xticks=[], yticks=[])
-    figure.suptitle(title, y=1 - 0.15 / rows)
-    return figure, axes
-
-
-def name_row(axes: np.ndarray, name: str) -> None:
-    """Write the name of a row to its left."""
-    axes[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
-
-
 def curves_page(random: Random) -> Figure:
-    """One row per kernel and per shape, then whole tasks: dots are context, crosses are targets."""
-    tasks = 4
-    names = [*KERNELS, *(shape.__name__ for shape in priors.shapes.SHAPES)]
-    figure, axes = page(len(names) + tasks, "Curves: functions without noise, and tasks (black: context)")
-    u = torch.linspace(-1, 1, POINTS).expand(DRAWS, POINTS)
+    """One row per kernel and per shape, changepoints, functions of two and three inputs, then whole tasks."""
+    tasks, planes = 3, 3
+    names = [*KERNELS, *(shape.__name__ for shape in priors.shapes.SHAPES), "changepoint"]
+    figure, axes = pages.page(
+        len(names) + planes + tasks, "Curves: functions without noise, and tasks (black: context)"
+    )
+    u = torch.linspace(-1, 1, POINTS).expand(pages.DRAWS, POINTS)
     x = torch.stack([u, 0 * u, 0 * u], dim=-1)
-    draws = [kernel_draws(random, x, *kind) for kind in KERNELS.values()]
+    draws = [pages.kernel_draws(random, x, *kind) for kind in KERNELS.values()]
     draws += [shape(random, u) for shape in priors.shapes.SHAPES]
+    draws.append(add_changepoint(random, draws[0], x, torch.arange(3).expand(pages.DRAWS, 3) < 1))
     for row, name, curves in zip(axes, names, draws, strict=False):
-        name_row(row, name)
+        pages.name_row(row, name)
         for panel, curve in zip(row, curves, strict=True):
             panel.plot(u[0], curve, lw=0.8)
-    settings = priors.CurveSettings(DRAWS * tasks, num_points=128, dimensions=(1, 0, 0), refresh_every=1)
+    for place, dims in enumerate((2, 2, 3)):
+        pages.name_row(axes[len(names) + place], f"{dims} inputs" + (", a plane" if dims == 3 else ""))
+        for panel, values in zip(axes[len(names) + place], surfaces(random, dims), strict=True):
+            panel.imshow(values.numpy(), aspect="auto", interpolation="bilinear")
+    settings = priors.CurveSettings(
+        pages.DRAWS * tasks, num_points=128, dimensions=(1, 0, 0), refresh_every=1
+    )
     source = priors.CurvePrior(settings)
-    uniforms = {"context": random.uniform(DRAWS * tasks, low=0.4)}
+    uniforms = {"context": random.uniform(pages.DRAWS * tasks, low=0.4)}
     task = source.batch(source.pool(random.generator, CPU), uniforms, torch.tensor(0))
     for index, panel in enumerate(axes[-tasks:].flat):
         seen, px, py = task.mask_context[index], task.x_target[index, :, 0], task.y_context[index, :, 0]
         panel.plot(px[~seen], py[~seen], ".", ms=2, color="tab:orange")
         panel.plot(px[seen], py[seen], ".", ms=3, color="black")
-    name_row(axes[-tasks], "tasks")
+    pages.name_row(axes[-tasks], "tasks, 1 input")
     return figure
+
+
+def surfaces(random: Random, dims: int) -> Tensor:
+    """Functions of the prior on a plane of the first two inputs, [n, S, S]; a third input is 0."""
+    side = torch.linspace(-1, 1, SIDE)
+    plane = torch.cartesian_prod(side, side, torch.zeros(1)).expand(pages.DRAWS, -1, -1)
+    used = torch.arange(3).expand(pages.DRAWS, 3) < dims
+    return draw_curve_functions(random, plane, used).unflatten(1, (SIDE, SIDE))
 
 
 def family_draws() -> dict[str, Callable[[Random, Tensor, int], Tensor]]:
@@ -118,23 +109,25 @@ def tables_page(random: Random) -> Figure:
     """Functions of one column and of two; outputs against their first column in whole tables; causal pairs."""
     families = family_draws()
     tasks = 4
-    figure, axes = page(2 * len(families) + 1 + tasks, "Tables: functions without noise, and whole tables")
-    line = torch.linspace(-2, 2, POINTS).expand(DRAWS, POINTS).unsqueeze(-1)
-    plane = 1.7 * (2 * random.uniform(DRAWS, 1500, 2) - 1)
+    figure, axes = pages.page(
+        2 * len(families) + 1 + tasks, "Tables: functions without noise, and whole tables"
+    )
+    line = torch.linspace(-2, 2, POINTS).expand(pages.DRAWS, POINTS).unsqueeze(-1)
+    plane = 1.7 * (2 * random.uniform(pages.DRAWS, 1500, 2) - 1)
     for place, (name, draw) in enumerate(families.items()):
-        name_row(axes[2 * place], f"{name}, 1 column")
-        name_row(axes[2 * place + 1], "2 columns")
+        pages.name_row(axes[2 * place], f"{name}, 1 column")
+        pages.name_row(axes[2 * place + 1], "2 columns")
         for panel, curve in zip(axes[2 * place], draw(random, line, 1), strict=True):
             panel.plot(line[0], curve, lw=0.8)
         for panel, at, value in zip(axes[2 * place + 1], plane, draw(random, plane, 1), strict=True):
             panel.scatter(*at.T, c=value[:, 0], s=1)
-    inputs, outputs = draw_causal(random, DRAWS, POINTS, 2, 1)
-    name_row(axes[2 * len(families)], "causal: input, output")
+    inputs, outputs = draw_causal(random, pages.DRAWS, POINTS, 2, 1)
+    pages.name_row(axes[2 * len(families)], "causal: input, output")
     for panel, at, value in zip(axes[2 * len(families)], inputs, outputs, strict=True):
         panel.plot(at[:, 0], value[:, 0], ".", ms=1)
-    settings = priors.TableSettings(DRAWS * tasks, 256, max_columns=3, classes=0.0, refresh_every=1)
+    settings = priors.TableSettings(pages.DRAWS * tasks, 256, max_columns=3, classes=0.0, refresh_every=1)
     pool = priors.TablePrior(settings).pool(random.generator, CPU)
-    name_row(axes[-tasks], "tables: first column, y")
+    pages.name_row(axes[-tasks], "tables: first column, y")
     for panel, x, y in zip(axes[-tasks:].flat, pool["x"], pool["y"], strict=True):
         panel.plot(x[:, 0], y, ".", ms=2)
     return figure
@@ -144,17 +137,19 @@ def classes_page(random: Random) -> Figure:
     """Classes of two columns: one row per family, then whole tables."""
     families = family_draws()
     tasks = 5
-    figure, axes = page(len(families) + tasks, "Classes of two columns, and whole tables with two columns")
-    plane = 1.7 * (2 * random.uniform(DRAWS, 1000, 2) - 1)
+    figure, axes = pages.page(
+        len(families) + tasks, "Classes of two columns, and whole tables with two columns"
+    )
+    plane = 1.7 * (2 * random.uniform(pages.DRAWS, 1000, 2) - 1)
     for row, (name, draw) in zip(axes, families.items(), strict=False):
-        name_row(row, name)
+        pages.name_row(row, name)
         for panel, at, label in zip(row, plane, draw_classes(random, draw(random, plane, 10)), strict=True):
             panel.scatter(*at.T, c=label, s=1.5, cmap="tab10", vmin=0, vmax=9)
     settings = priors.TableSettings(
-        DRAWS * tasks, 256, min_columns=2, max_columns=2, classes=1.0, refresh_every=1
+        pages.DRAWS * tasks, 256, min_columns=2, max_columns=2, classes=1.0, refresh_every=1
     )
     pool = priors.TablePrior(settings).pool(random.generator, CPU)
-    name_row(axes[-tasks], "tables")
+    pages.name_row(axes[-tasks], "tables")
     for panel, x, y in zip(axes[-tasks:].flat, pool["x"], pool["y"], strict=True):
         panel.scatter(*x.T, c=y, s=2, cmap="tab10", vmin=0, vmax=9)
     return figure
@@ -216,10 +211,12 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=0, help="tables to measure; 0 for none")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    for name, draw in (("curves", curves_page), ("tables", tables_page), ("classes", classes_page)):
+    drawn = {"curves": curves_page, "noise": noise_page, "inputs": inputs_page}
+    drawn |= {"tables": tables_page, "classes": classes_page}
+    for name, draw in drawn.items():
         random = Random(torch.Generator().manual_seed(options.seed), CPU)
         figure = draw(random)
-        light = {"quality": 50, "method": 6} if options.format == "webp" else {}
+        light = {"quality": 40, "method": 6} if options.format == "webp" else {}
         path = options.folder / f"prior_{name}.{options.format}"
         figure.savefig(path, dpi=options.dpi, pil_kwargs=light)
         plt.close(figure)

@@ -9,9 +9,12 @@ has not seen. Only lines at the constant rate belong there. To all sizes togethe
     L(N, S) = E + A N^−α + B S^−β          negative log-likelihood, N weights and S steps in units of the main network
 
 with C = N·S the compute. For k times the compute of the main run the best size minimises L on N·S = k. Runs are cut
-into blocks of lines that are drawn again with replacement; the spread over such draws is the uncertainty. It writes
-`fit.json` into the folder, and `docs/images/scaling.svg`; the right panel shows the scores of `tables-validation.jsonl`
-above the folder, on real tables, if that file is there.
+into blocks of lines that are drawn again with replacement; the spread over such draws is the uncertainty of the fit.
+The law itself may be wrong: `held_out` compares fits to the first steps of the main run with what came later, and what
+they miss by, per e-fold of compute, widens the intervals of what lies ahead.
+
+It writes `fit.json` into the folder, and `docs/images/scaling.svg`. Above the folder, `tables-log.jsonl` gives one more
+test by the fourth sitting of the main run, and `tables-validation.jsonl` the right panel, scores on real tables.
 """
 
 import argparse
@@ -37,6 +40,11 @@ WARM = 1500  # steps that the fit leaves out: warm-up and the first fall
 UNIT = 10_000  # steps
 TIMES = (1, 10, 100)
 NUM_DRAWS, BLOCKS = 200, 5
+TEST_DRAWS = 50
+CUTS = (8_000, 12_000)  # steps: fits to the lines up to there predict the last ones
+END = 3  # lines at the end of a run, whose mean is its last loss
+LATER = (47_286, 53_908)  # steps of the fourth sitting after its warm-up and before its decay
+Z90 = 1.2816  # standard deviations from the median of a normal distribution to its 90th percentile
 NO_TERM = -30.0  # ln A of a law without a term for the size
 
 
@@ -47,6 +55,10 @@ class Course(NamedTuple):
     steps: Floats
     loss: Floats
 
+    def take(self, kept: NDArray[np.bool_]) -> "Course":
+        """Some of its lines."""
+        return Course(self.size, self.steps[kept], self.loss[kept])
+
 
 def read_course(path: Path, size: float) -> Course:
     """Read a log; sittings follow each other."""
@@ -56,6 +68,14 @@ def read_course(path: Path, size: float) -> Course:
         raise ValueError(f"{path} has no line beyond step {WARM}, where the warm-up ends; train for longer")
     steps, loss = np.array(rows, float).T
     return Course(size, steps, loss)
+
+
+def read_later(path: Path) -> Course | None:
+    """The lines of the fourth sitting at its constant rate, if that log is there."""
+    if not path.is_file():
+        return None
+    course = read_course(path, 1.0)
+    return course.take((course.steps > LATER[0]) & (course.steps <= LATER[1]))
 
 
 # --- the law ---
@@ -109,15 +129,45 @@ def redrawn(courses: Sequence[Course], rng: np.random.Generator) -> list[Course]
     return made
 
 
-def predictions(courses: Sequence[Course], compute: float) -> dict[str, Any]:
-    """Parameters and what they predict for multiples of a compute, each with its 10th and 90th percentile."""
+def fits(courses: Sequence[Course], count: int) -> tuple[Floats, list[Floats]]:
+    """The law of some courses, and those of courses drawn again."""
     rng = np.random.default_rng(0)
-    theta = fit_law(courses)
-    draws = [fit_law(redrawn(courses, rng)) for _ in range(NUM_DRAWS)]
+    return fit_law(courses), [fit_law(redrawn(courses, rng)) for _ in range(count)]
 
-    def spread(values: Sequence[float]) -> list[float]:
-        return [round(float(value), 4) for value in np.quantile(values, [0.1, 0.9])]
 
+def spread(values: Sequence[float]) -> list[float]:
+    """The 10th and the 90th percentile."""
+    return [round(float(value), 4) for value in np.quantile(values, [0.1, 0.9])]
+
+
+def held_out(main: Course, later: Course | None) -> list[dict[str, Any]]:
+    """Tests of the law on steps that its fit has not seen: the last of the run, and those of a later sitting."""
+    is_last = np.arange(len(main.steps)) >= len(main.steps) - END
+    tests = [(main.take(main.steps <= cut), main.take(is_last)) for cut in CUTS]
+    tests += [(main, later)] if later is not None else []
+    found = []
+    for seen, asked in tests:
+        theta, draws = fits([seen], TEST_DRAWS)
+        value, *others = (float(law(t, np.array(1.0), asked.steps / UNIT).mean()) for t in (theta, *draws))
+        at, measured = asked.steps.mean(), float(asked.loss.mean())
+        found.append(
+            {
+                "fitted_to": int(seen.steps[-1]),
+                "asked_at": round(at),
+                "predicted": [round(value, 4), *spread(others)],
+                "measured": round(measured, 4),
+                "error_per_e_fold": round(float((value - measured) / np.log(at / seen.steps[-1])), 4),
+            }
+        )
+    return found
+
+
+def predictions(courses: Sequence[Course], compute: float, error: float = 0.0) -> dict[str, Any]:
+    """Parameters and what they predict for multiples of a compute, each with its 10th and 90th percentile.
+
+    `error` is the standard deviation of what the law misses by, per e-fold of compute.
+    """
+    theta, draws = fits(courses, NUM_DRAWS)
     names = ("E", "ln A", "alpha", "ln B", "beta")
     fitted = {
         name: [round(float(theta[i]), 4), *spread([d[i] for d in draws])] for i, name in enumerate(names)
@@ -126,9 +176,12 @@ def predictions(courses: Sequence[Course], compute: float) -> dict[str, Any]:
     for times in TIMES:
         size, value = best_size(theta, times * compute)
         each = [best_size(draw, times * compute) for draw in draws]
+        low, high = spread([v for _, v in each])
+        margin = Z90 * error * np.log(times)
+        widened = (value - np.hypot(value - low, margin), value + np.hypot(high - value, margin))
         ahead[str(times)] = {
             "size": [round(size, 2), *spread([s for s, _ in each])],
-            "loss": [round(value, 4), *spread([v for _, v in each])],
+            "loss": [round(float(part), 4) for part in (value, *widened)],
         }
     return {"fit": fitted, "ahead": ahead}
 
@@ -236,13 +289,17 @@ def main() -> None:
     courses = {n: read_course(folder / f"{n}.jsonl", weights[n] / weights["main"]) for n in there}
     flops = {name: flops_of_step(recipe) for name, recipe in recipes.items()}
     compute = float(courses["main"].steps[-1]) / UNIT
+    tests = held_out(courses["main"], read_later(folder.resolve().parent / "tables-log.jsonl"))
+    error = float(np.mean([test["error_per_e_fold"] ** 2 for test in tests]) ** 0.5)
     found = {
         "weights": weights,
         "flops_of_step": {name: round(value) for name, value in flops.items()},
         "steps": {name: int(course.steps[-1]) for name, course in courses.items()},
-        "last_loss": {name: round(float(course.loss[-3:].mean()), 4) for name, course in courses.items()},
+        "last_loss": {name: round(float(course.loss[-END:].mean()), 4) for name, course in courses.items()},
         "compute": compute,
-        **predictions(list(courses.values()), compute),
+        "held_out": tests,
+        "error_per_e_fold": round(error, 4),
+        **predictions(list(courses.values()), compute, error),
     }
     (folder / "fit.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     scores = folder.resolve().parent / "tables-validation.jsonl"

@@ -24,6 +24,7 @@ from summary import finished, scores
 
 OURS, TREES = "np", "hgb"
 ROUNDING = 1e-6  # of scores in the files
+FEW = 500  # rows for training that a small table has not
 Floats = NDArray[np.float64]
 Goal = tuple[str, str, str, bool]  # what, its limit, what was found, and whether that is within the limit
 
@@ -140,15 +141,30 @@ def losses(found: Scores, measure: str, other: str, most: int) -> list[str]:
 
 
 def calibration(found: Scores) -> list[str]:
-    """Lines of Markdown: how much of each model's calibration error is there for right confidences too, by chance."""
-    errors, floors = found.all("ece"), found.all("ece_floor")
-    text = ["| model | mean calibration error | by chance alone | above it |", "| --- |" + " --- |" * 3]
+    """Lines of Markdown: how much of each model's calibration error is there for right confidences too, by chance.
+
+    The signed error, confidence minus accuracy, tells whether a model is systematically too sure.
+    """
+    errors, floors, signed = (found.all(name) for name in ("ece", "ece_floor", "overconfidence"))
+    few = np.array([found.pairs[table, OURS][0]["rows"] < FEW for table in found.tables])
+    text = [
+        "| model | mean calibration error | by chance alone | above it "
+        f"| confidence − accuracy, {few.sum()} tables with fewer than {FEW} rows | … {(~few).sum()} larger ones |",
+        "| --- |" + " --- |" * 5,
+    ]
     for place, model in enumerate(found.models):
-        above = errors[:, place] - floors[:, place]
-        deviation = above.std(ddof=1) / len(above) ** 0.5
-        means = f"{errors[:, place].mean():.4f} | {floors[:, place].mean():.4f}"
-        text.append(f"| {model} | {means} | {above.mean():.4f} ± {deviation:.4f} |")
+        cells = [f"{values[:, place].mean():.4f}" for values in (errors, floors)]
+        cells.append(with_error(errors[:, place] - floors[:, place], ""))
+        cells += [with_error(signed[some, place], "+") for some in (few, ~few)]
+        text.append(f"| {model} | {' | '.join(cells)} |")
     return text
+
+
+def with_error(values: Floats, sign: str) -> str:
+    """Mean over tables and its standard error; nothing for fewer than two tables."""
+    if len(values) < 2:
+        return "–"
+    return f"{values.mean():{sign}.4f} ± {values.std(ddof=1) / len(values) ** 0.5:.4f}"
 
 
 def report(folder: Path, part: str, most: int) -> list[str]:

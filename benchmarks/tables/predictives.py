@@ -194,6 +194,12 @@ def calibration_error(bins: Floats) -> float:
     return float(np.abs(right - confidence).sum() / rows.sum())
 
 
+def overconfidence(bins: Floats) -> float:
+    """Mean confidence minus accuracy: what chance adds has either sign, and becomes less with more rows."""
+    rows, confidence, right = np.asarray(bins)
+    return float((confidence - right).sum() / rows.sum())
+
+
 def calibration_floor(bins: Floats) -> float:
     """The calibration error to expect of confidences that are right: chance alone moves the number right in a bin.
 

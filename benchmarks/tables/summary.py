@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from predictives import calibration_error, calibration_floor
+from predictives import calibration_error, calibration_floor, overconfidence
 from ranks import critical_difference, draw, friedman, rank_rows
 from reading import NUM_FOLDS
 from run import Line, read_lines
@@ -26,7 +26,7 @@ MEASURES = {
     "regression": {"nll": True, "crps": True, "rmse": True},  # True: lower is better
     "classification": {"accuracy": False, "log_loss": True, "ece": True},
 }
-OF_BINS = {"ece": calibration_error, "ece_floor": calibration_floor}
+OF_BINS = {"ece": calibration_error, "ece_floor": calibration_floor, "overconfidence": overconfidence}
 ALSO = {"regression": ["coverage", "cpu_seconds"], "classification": ["cpu_seconds"]}
 
 

@@ -209,6 +209,9 @@ def test_goals_for_classes_count_ties_and_ask_for_the_lowest_calibration_error()
     assert "2 of 3" in found[0][2]
     chance = goals.calibration(goals.Scores(made_lines("classification", values), "classification"))
     assert [line.split(" | ")[0] for line in chance[2:]] == ["| gp", "| hgb", "| np"]
+    assert "3 tables with fewer than 500 rows | … 0 larger ones" in chance[0]
+    # of 10 rows 5 are right by confidence, and 5 − value in fact
+    assert chance[-1].endswith(" | +0.0500 ± 0.0173 | – |")
     values["np"] = [0.4, 0.7, 0.2]
     found = goals.class_goals(goals.Scores(made_lines("classification", values), "classification"))
     assert reached(found) == [False, True]

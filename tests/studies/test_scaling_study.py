@@ -1,6 +1,7 @@
 """Studies of scaling: laws that made the points are found again, and operations are counted as by hand."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,6 +37,48 @@ def test_the_law_is_found_and_its_best_size_is_where_the_slopes_agree(monkeypatc
     assert found[0] == pytest.approx(scaling.best_size(theta, 20.0)[1], abs=0.05)
 
 
+def test_the_law_is_tested_on_later_steps_and_what_it_misses_widens_its_intervals(monkeypatch):
+    monkeypatch.setattr(scaling, "NUM_DRAWS", 4)
+    monkeypatch.setattr(scaling, "TEST_DRAWS", 2)
+    theta, (_, main, _) = courses()
+    steps = np.array([50_000.0])
+    worse = scaling.Course(1.0, steps, scaling.law(theta, np.array(1.0), steps / scaling.UNIT) + 0.1)
+    tests = scaling.held_out(main, worse)
+    assert [(test["fitted_to"], test["asked_at"]) for test in tests] == [
+        (8000, 20_000),
+        (12_000, 20_000),
+        (20_500, 50_000),
+    ]
+    errors = [test["error_per_e_fold"] for test in tests]
+    assert errors == pytest.approx([0, 0, -0.1 / np.log(50_000 / 20_500)], abs=0.005)
+    assert len(scaling.held_out(main, None)) == 2
+    plain, wide = (scaling.predictions([main], 2.0, error)["ahead"] for error in (0.0, 0.1))
+    assert wide["1"] == plain["1"]
+    value, low, high = wide["10"]["loss"]
+    margin = 1.2816 * 0.1 * np.log(10)
+    assert (value - low, high - value) == pytest.approx((margin, margin), abs=0.01)
+
+
+def test_only_lines_at_the_constant_rate_of_the_fourth_sitting_are_asked_for(tmp_path):
+    assert scaling.read_later(tmp_path / "log.jsonl") is None
+    lines = [{"step": step, "log_likelihood": [-1.0]} for step in (47_286, 47_786, 53_786, 54_286)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert scaling.read_later(tmp_path / "log.jsonl").steps.tolist() == [47_786, 53_786]
+
+
+def test_the_page_states_what_was_fitted():
+    root = Path(__file__).parents[2]
+    found = json.loads((root / "results" / "pretrained" / "scaling" / "fit.json").read_text())
+    text = (root / "docs" / "scaling.md").read_text(encoding="utf-8")
+    for times in ("10", "100"):
+        value, low, high = found["ahead"][times]["loss"]
+        assert f"| {times} times | {value:.2f} ({low:.2f} to {high:.2f}) |" in text
+    for test in found["held_out"]:
+        value, low, high = test["predicted"]
+        assert f"| {value:.3f} ({low:.3f} to {high:.3f}) | {test['measured']:.3f} |" in text
+    assert f"by {found['error_per_e_fold']:.2f} nats per e-fold" in " ".join(text.split())
+
+
 def test_a_log_is_read_without_its_warm_up(tmp_path):
     lines = [{"step": step, "log_likelihood": [-1.0 / step]} for step in (500, 1500, 2000, 2500)]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
@@ -63,6 +106,7 @@ def test_logs_of_three_sizes_are_fitted_together(tmp_path, monkeypatch, capsys):
     (tmp_path / "docs" / "images").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scaling, "NUM_DRAWS", 3)
+    monkeypatch.setattr(scaling, "TEST_DRAWS", 3)
     monkeypatch.setattr(scaling, "flops_of_step", lambda recipe: 1e12)
     monkeypatch.setattr("sys.argv", ["", "."])
     scaling.main()

@@ -153,14 +153,14 @@ def draw_curve_functions(random: Random, x: Tensor, used: Tensor) -> Tensor:
     smooth = torch.cat([plain, jumping, both])
     f[smooth] = unit(draw_process(random, x[smooth], draw_kernels(random, used[smooth])))
     if len(jumping):
-        f[jumping] = _change(random, f[jumping], x[jumping], used[jumping])
+        f[jumping] = add_changepoint(random, f[jumping], x[jumping], used[jumping])
     rows = torch.cat([shaped, both])
     shape = unit(draw_shapes(random, direction(random, x[rows], used[rows])))
     f[rows] = shape + random.log_uniform(0.1, 1.0, len(rows), 1) * f[rows]
     return unit(_bend(random, f, direction(random, x, used)))
 
 
-def _change(random: Random, f: Tensor, x: Tensor, used: Tensor) -> Tensor:
+def add_changepoint(random: Random, f: Tensor, x: Tensor, used: Tensor) -> Tensor:
     """Let f [n, T] become another process beyond a changepoint, with a jump in half of the tasks."""
     tasks, along = len(x), direction(random, x, used)
     other = unit(draw_process(random, x, draw_kernels(random, used)))

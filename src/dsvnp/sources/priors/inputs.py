@@ -18,6 +18,8 @@ from dsvnp.sources.priors.randomness import Random, unit
 FACTORS = 6  # common causes of correlated columns
 LEVELS = 16  # most levels that an ordinal or categorical column has
 NORMAL, UNIFORM, BIMODAL, SKEWED, HEAVY, ROUNDED, ZEROS, ORDINAL, BINARY, CATEGORICAL = range(10)
+STRUCTURES = (3, 2, 3, 2)  # independent columns, chained, with common factors, with clusters
+GAPS = 0.25  # share of tables with missing entries
 WEIGHTS = (5.0, 3.0, 1.0, 3.0, 1.0, 1.5, 1.0, 2.0, 2.0, 2.5)
 
 
@@ -26,7 +28,7 @@ def draw_hidden(random: Random, tables: int, rows: int, columns: int) -> Tensor:
 
     Each is a linear map of the same independent numbers, so one product serves all tables.
     """
-    structure = random.choice((3, 2, 3, 2), tables).view(-1, 1, 1)
+    structure = random.choice(STRUCTURES, tables).view(-1, 1, 1)
     own = torch.eye(columns, device=random.device).expand(tables, -1, -1)
     none = torch.zeros(tables, FACTORS, columns, device=random.device)
     loading = random.normal(tables, FACTORS, columns)
@@ -137,7 +139,7 @@ def _duplicate(random: Random, x: Tensor, z: Tensor, used: Tensor) -> tuple[Tens
 def _missing(random: Random, hidden: Tensor) -> Tensor:
     """Flags of missing entries in a quarter of the tables: at random, or likelier where h is large or small."""
     tables, _, columns = hidden.shape
-    has = random.chance(0.25, tables, 1, 1) & random.chance(0.6, tables, 1, columns)
+    has = random.chance(GAPS, tables, 1, 1) & random.chance(0.6, tables, 1, columns)
     rate = torch.where(has, 0.6 * random.uniform(tables, 1, columns).square(), 0.0)
     slope = 3 * random.normal(tables, 1, columns) * random.chance(0.4, tables, 1, columns)
     return random.uniform(*hidden.shape) < rate * 2 * torch.special.ndtr(slope * hidden)

@@ -5,6 +5,9 @@ from torch import Tensor
 
 from dsvnp.sources.priors.randomness import Random
 
+KINDS = (70, 20, 10)  # normal, Student's t, exponential
+VARYING = 0.33  # share of tables in which the size of the noise varies
+
 
 def draw_error(random: Random, log_size: Tensor) -> Tensor:
     """Draw noise of typical size 1, [n, T].
@@ -12,13 +15,13 @@ def draw_error(random: Random, log_size: Tensor) -> Tensor:
     In a third of the tables its logarithmic standard deviation follows `log_size`, a standardised function of x [n, T].
     """
     tables, rows = log_size.shape
-    kind = random.choice((70, 20, 10), tables, 1)  # normal, Student's t, exponential
+    kind = random.choice(KINDS, tables, 1)
     freedom = random.log_uniform(2.0, 8.0, tables, 1)
     noise = random.normal(tables, rows)
     noise = torch.where(kind == 1, random.student(freedom, tables, rows).clamp(-50, 50), noise)
     skewed = random.sign(tables, 1) * (random.exponential(tables, rows) - 1)
     noise = torch.where(kind == 2, skewed, noise)
-    strength = random.uniform(tables, 1, low=0.3, high=1.3) * random.chance(0.33, tables, 1)
+    strength = random.uniform(tables, 1, low=0.3, high=1.3) * random.chance(VARYING, tables, 1)
     return noise * torch.exp((strength * log_size).clamp(-4, 3) - 0.5 * strength.square())
 
 
