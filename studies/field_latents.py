@@ -55,7 +55,9 @@ def main() -> None:
         rows.append({**about, **measure(net, task, torch.Generator().manual_seed(0))})
     units = [unit for unit in read_units(run)["units"] if unit["extras"].get("panels")]
     rows += [{"model": unit["model"], "shown": shown(unit)} for unit in units]
-    lines = [json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}) for row in rows]
+    lines = [
+        json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}) for row in rows
+    ]
     (run / "latents.json").write_text("[\n " + ",\n ".join(lines) + "\n]\n", encoding="utf-8")
 
 
