@@ -37,8 +37,7 @@ KERNELS, NUM_POINTS = ("rbf", "matern52"), 50
 TABLE, JOINT = 3000, 512  # batches of the table, per point and for whole tasks
 FIRST = (500, JOINT, 1000, TABLE)
 OTHERS, SEED = 24_000, 3_000_000  # batches of another seed
-# of the ideal learner, on the first batches that models have for whole tasks; the row has 24, compared on a few
-NODES, FINE, COMPARED = 10, 24, 32
+NODES = 24  # of the ideal learner, as in its row; it has the first batches that models have for whole tasks
 FOLLOWED, DRAWS = 192, 32  # batches and draws of the kept network
 PIECE = 128  # tasks whose matrices are factorised at once: more do not fit the processor's cache
 Row = dict[str, Any]
@@ -69,10 +68,10 @@ def under_gp(kernel: str, known: Iterable[KnownTask]) -> Values:
     return {**splits_of("gp", found[0.0]), ("gp-floor", "marginal"): floored["gp-floor", "marginal"]}
 
 
-def under_learner(row: str, known: Iterable[KnownTask], num_batches: int, num_nodes: int) -> Values:
+def under_learner(known: Iterable[KnownTask]) -> Values:
     """The first batches under the ideal learner, who knows the prior of the training tasks alone."""
-    some = islice(pieces(known, SHARE), num_batches)
-    return splits_of(row, [integrated(each.task, TRAINED, num_nodes) for each in some])
+    some = islice(pieces(known, SHARE), JOINT)
+    return splits_of("gp-integrated", [integrated(each.task, TRAINED, NODES) for each in some])
 
 
 def others(kernel: str) -> Iterator[KnownTask]:
@@ -97,15 +96,13 @@ def rows_of(kernel: str, drawn: str, values: Values, sizes: Iterable[int]) -> li
 def ceilings(kernel: str) -> list[Row]:
     """The exact GP and the ideal learner on the table's batches, paired, and the GP on others."""
     known = draw_unseen(kernel, TABLE, NUM_POINTS, CPU)
-    gp, learner = under_gp(kernel, known), under_learner("gp-integrated", known, JOINT, NODES)
+    gp, learner = under_gp(kernel, known), under_learner(known)
     gap = {
         ("gp minus integrated", name[1]): gp["gp", name[1]][:JOINT] - each for name, each in learner.items()
     }
-    fine = under_learner(f"gp-integrated, {FINE} nodes", known, COMPARED, FINE)
     return [
         *rows_of(kernel, "first", gp, FIRST),
         *rows_of(kernel, "first", learner | gap, (JOINT,)),
-        *rows_of(kernel, "first", learner | fine, (COMPARED,)),
         *rows_of(kernel, "others", under_gp(kernel, others(kernel)), (OTHERS,)),
     ]
 

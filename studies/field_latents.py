@@ -21,14 +21,16 @@ from dsvnp.paper.records import read_units
 from dsvnp.task import Task
 from studies.field_batches import CPU, KERNELS, NUM_POINTS, kept_network
 
-NUM_BATCHES, GLOBAL, CHAINS, LOCAL = 8, 64, 8, 8  # tested batches, draws of z_G, chains, draws of each z_*
+NUM_BATCHES, GLOBAL, CHAINS, LOCAL = 8, 32, 8, 8  # tested batches, draws of z_G, chains, draws of each z_*
+CHUNK = 2000  # targets that are decoded at once, points that are encoded at once
 
 
 @torch.no_grad()
 def measure(net: NeuralProcess, task: Task, generator: torch.Generator) -> dict[str, float]:
     """Share and spread by z_G, and spread by chains."""
-    by_latent = net.predict(task, GLOBAL, LOCAL, generator=generator)
-    by_chain = net.predict(task, CHAINS, LOCAL, autoregressive=True, generator=generator)
+    usual: dict[str, Any] = {"num_local": LOCAL, "generator": generator, "chunk": CHUNK}
+    by_latent = net.predict(task, GLOBAL, **usual)
+    by_chain = net.predict(task, CHAINS, autoregressive=True, **usual)
     found = {}
     for name, predictive in (("latent", by_latent), ("chain", by_chain)):
         between = predictive.epistemic[task.mask_target].mean().clamp(min=0)
