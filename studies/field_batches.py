@@ -52,20 +52,22 @@ def pieces(known: Iterable[KnownTask], size: int) -> Iterator[KnownTask]:
             yield KnownTask(some, Hyperparameters(*(values[rows] for values in hyper)))
 
 
-def splits_of(row: str, found: list[ExactLikelihoods]) -> Values:
+def splits_of(row: str, found: Iterable[ExactLikelihoods]) -> Values:
     """Log-likelihoods of each batch, per point and for whole tasks."""
-    parts = {"marginal": [each.task_means() for each in found], "joint": [each.per_task for each in found]}
-    return {(row, split): batch_means(torch.cat(values)) for split, values in parts.items()}
+    pairs = ((batch_means(each.task_means()), batch_means(each.per_task)) for each in found)
+    marginal, joint = map(torch.cat, zip(*pairs, strict=True))
+    return {(row, "marginal"): marginal, (row, "joint"): joint}
 
 
 def under_gp(kernel: str, known: Iterable[KnownTask]) -> Values:
     """Under the exact GP and, per point, with σ of at least 0.1."""
-    found: dict[float, list[ExactLikelihoods]] = {0.0: [], 0.1: []}
+    parts: dict[tuple[str, str], list[Tensor]] = {}
     for task, hyper in pieces(known, PIECE):
-        for floor, parts in found.items():
-            parts.append(exact(task, hyper, PRIORS[kernel], floor))
-    floored = splits_of("gp-floor", found[0.1])
-    return {**splits_of("gp", found[0.0]), ("gp-floor", "marginal"): floored["gp-floor", "marginal"]}
+        free, floored = (exact(task, hyper, PRIORS[kernel], floor) for floor in (0.0, 0.1))
+        found = splits_of("gp", [free]) | {("gp-floor", "marginal"): batch_means(floored.task_means())}
+        for name, values in found.items():
+            parts.setdefault(name, []).append(values)
+    return {name: torch.cat(values) for name, values in parts.items()}
 
 
 def under_learner(known: Iterable[KnownTask]) -> Values:

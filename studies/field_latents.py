@@ -2,9 +2,10 @@
 
     python -m studies.field_latents results/field
 
-`share` is the part of the predictive variance that is due to z_G, `spread` the standard deviation between functions,
-draws of z_* averaged out, both as root mean squares over the targets. Of all rows `shown` is the spread of the three
-functions in `functions.svg` over both curves, which for DSVNP and DSVTNP average over 16 draws of each z_*.
+`share` is the part of the predictive variance that is due to z_G, `spread` the standard deviation between functions, a
+root mean square over the targets; draws of z_* are averaged out. A chain visits every target: its functions should
+differ by about the standard deviation of the prediction. Of all rows `shown` is the spread of the three functions in
+`functions.svg` over both curves, which for DSVNP and DSVTNP average over 16 draws of each z_*.
 """
 
 import argparse
@@ -33,10 +34,15 @@ def measure(net: NeuralProcess, task: Task, generator: torch.Generator) -> dict[
     by_chain = net.predict(task, CHAINS, autoregressive=True, **usual)
     found = {}
     for name, predictive in (("latent", by_latent), ("chain", by_chain)):
-        between = predictive.epistemic[task.mask_target].mean().clamp(min=0)
-        found[f"share_{name}"] = float(between / predictive.variance[task.mask_target].mean())
+        count = predictive.shape[0]
+        between = predictive.epistemic[task.mask_target].mean() * count / (count - 1)
         found[f"spread_{name}"] = float(between.sqrt())
-    return found
+    variance = by_latent.variance[task.mask_target].mean()
+    return {
+        "share": found["spread_latent"] ** 2 / float(variance),
+        "deviation": float(variance.sqrt()),
+        **found,
+    }
 
 
 def shown(unit: dict[str, Any]) -> float:

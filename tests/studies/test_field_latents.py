@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dsvnp.models import Architecture, make_model
+from dsvnp.predictive.gaussian import GaussianPredictive
 from dsvnp.task import Task
 from studies import field_latents
 
@@ -23,17 +23,14 @@ def test_spread_and_share_of_a_model_whose_functions_are_known():
             size = 2.0 if autoregressive else 1.0
             mean = size * torch.tensor([-1.0, 1.0]).repeat(count // 2).reshape(count, 1, 1, 1, 1)
             shape = (count, num_local, task.num_tasks, task.num_targets, 1)
-            return (
-                make_model("cnp", Architecture(1, 1))
-                .predict(task)
-                .like(mean.expand(shape), torch.ones(shape))
-            )
+            return GaussianPredictive(mean.expand(shape), torch.ones(()))
 
     task = Task.from_sets(*(torch.zeros(2, n, 1) for n in (3, 3, 4)))
     found = field_latents.measure(Known(), task, torch.Generator())
-    assert found["spread_latent"] == pytest.approx(1, rel=0.05)
-    assert found["spread_chain"] == pytest.approx(2, rel=0.1)
-    assert found["share_latent"] == pytest.approx(0.5, abs=0.02)
+    latents, chains = field_latents.GLOBAL, field_latents.CHAINS
+    assert found["spread_latent"] == pytest.approx((latents / (latents - 1)) ** 0.5)
+    assert found["spread_chain"] == pytest.approx(2 * (chains / (chains - 1)) ** 0.5)
+    assert found["share"] == pytest.approx(0.5 * latents / (latents - 1))
 
 
 def test_the_study_reads_kept_weights_and_panels(tmp_path, monkeypatch):
