@@ -215,6 +215,21 @@ def test_panels_show_the_same_curves_for_models_and_the_gp():
         assert np.shape(shown[title]["draws"]) == np.shape(exact[title]["draws"]) == (3, 120)
 
 
+def test_dsvtnps_panels_show_chains(monkeypatch):
+    drawn = {}
+    for name in ("np", "dsvtnp"):
+        made, asked = net(name), []
+        plain = made.sample_functions
+        monkeypatch.setattr(
+            made,
+            "sample_functions",
+            lambda *a, plain=plain, asked=asked, **k: asked.append(k) or plain(*a, **k),
+        )
+        model_panels(made, 2, CPU)
+        drawn[name] = {call["autoregressive"] for call in asked}
+    assert drawn == {"np": {None}, "dsvtnp": {True}}
+
+
 def test_the_gps_posterior_passes_through_what_it_saw():
     for curve in curves():
         mean, covariance = posterior(curve)

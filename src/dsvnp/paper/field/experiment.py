@@ -206,7 +206,7 @@ class FieldExperiment(WithWeights):
         return UnitResult(label, tuple(seeds), tuple(rows), extras)
 
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
-        """Log-likelihood against training time, two curves, and the terms of the bound during training."""
+        """Log-likelihood during training, two curves, and the terms of the bound during training."""
         logged = [unit for unit in units if unit.extras.get("training", {}).get("step")]
         trained = [replace(unit, measurements=()) for unit in logged]
         return [

@@ -1,7 +1,6 @@
-"""Figures of the field's table: log-likelihood against training time, and two curves as models see them."""
+"""Figures of the field's table: log-likelihood during training, and two curves as models see them."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,16 @@ SHOWN_ROWS = ("", "mixture", "block")  # variants of models that the course show
 
 
 def draw_course(units: Sequence[UnitResult], out: Path) -> list[Path]:
-    """Log-likelihood of unseen RBF tasks against steps and against seconds, for all models as the field has them."""
+    """Log-likelihood of unseen RBF tasks against steps, for all models as the field has them.
+
+    Not against seconds: runs that share a GPU slow each other down.
+    """
     trained = [unit for unit in units if "marks" in unit.extras and unit.label.variant in SHOWN_ROWS]
-    plots = []
-    for name, text in (("step", "steps"), ("seconds", "seconds of training, all seeds together")):
-        lines = lines_of(trained, partial(_places, name), _likelihoods)
-        if lines:
-            ceiling = _ceiling(units)
-            plots.append(Plot("RBF, unseen tasks", text, "log-likelihood (nats/point)", lines, ceiling, "x"))
-    return [lines_figure(plots, out / "course.svg")] if plots else []
-
-
-def _places(name: str, extras: Any) -> Sequence[float]:
-    """Steps or seconds of the marks."""
-    places: Sequence[float] = extras["marks"][name]
-    return places
+    lines = lines_of(trained, lambda extras: extras["marks"]["step"], _likelihoods)
+    if not lines:
+        return []
+    words = "RBF, unseen tasks", "steps", "log-likelihood (nats/point)"
+    return [lines_figure([Plot(*words, lines, _ceiling(units), "x")], out / "course.svg")]
 
 
 def _likelihoods(extras: Any) -> Values:

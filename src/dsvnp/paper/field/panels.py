@@ -16,7 +16,10 @@ from dsvnp.task import Task
 SHOWN = (("RBF", "rbf", 6), ("Matérn-5/2", "matern52", 12))  # title, data set, points of the context
 GRID = 120
 NUM_DRAWS = 3
-BLOCK = 8  # targets that a model without latents samples at once
+BLOCK = 8  # targets that a chain samples at once
+CHAINS = (
+    "dsvtnp",
+)  # models whose functions are chains although they have a z_G, which changes next to nothing
 
 
 class Curve(NamedTuple):
@@ -44,13 +47,16 @@ def curves() -> Iterator[Curve]:
 
 
 def model_panels(net: NeuralProcess, num_global: int, device: torch.device) -> dict[str, Any]:
-    """Predictions of a model with a few coherent functions: draws of z_G, or chains where there is none."""
+    """Predictions of a model with a few coherent functions: draws of z_G or, without one and in `CHAINS`, chains."""
     shown = {}
     for curve in curves():
         context = (part.float()[None, :, None] for part in (curve.x, curve.y, curve.grid))
         task = Task.from_sets(*context).to(device)
         generator = torch.Generator(device).manual_seed(0)
-        functions = net.sample_functions(task, NUM_DRAWS, noise=False, block=BLOCK, generator=generator)
+        by_chains = net.name in CHAINS or None
+        functions = net.sample_functions(
+            task, NUM_DRAWS, noise=False, autoregressive=by_chains, block=BLOCK, generator=generator
+        )
         predictive = seeded_predict(net, task, (num_global, 1))
         parts = predictive.mean[0, :, 0], predictive.stddev[0, :, 0], functions[:, 0, :, 0]
         shown[curve.title] = FunctionPanel(curve.grid, curve.truth, curve.x, curve.y, *parts).to_lists()
