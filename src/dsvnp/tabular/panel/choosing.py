@@ -121,7 +121,7 @@ def choose_panel(
     views = problem.views(many_rows=leaves > 1)
     costly = [Member(view).has_network for view in views]
     families = families_of(views) if problem.num_classes else None
-    affordable = budget.held_out // (width * sum(costly))
+    affordable = budget.held_out // (width * max(1, sum(costly)))
     if leaves > 1 or not by.by_chance:
         split = split_once(by, y, MANY_ROWS if leaves > 1 else most, seed)
     else:
@@ -137,8 +137,8 @@ def choose_panel(
         seats = give_seats(scores, SEATS, costly, passes, families)
         boards.append(_members([views[seat] for seat in seats], passes, 1 if problem.num_classes else passes))
         mixtures.append(seated([found[seat] for seat in seats]))
-        lines.append(found[views.index("linear")])
-    mixture, line = side_by_side(mixtures), side_by_side(lines)
+        lines += [p for view, p in zip(views, found, strict=True) if view == "linear"]
+    mixture = side_by_side(mixtures)
     stretch = fit_stretch(mixture, truth)
     mixture = stretch_all(mixture, stretch)
     kept = MANY_ROWS if leaves > 1 else most * passes
@@ -153,7 +153,8 @@ def choose_panel(
         calibration_of(mixture, truth).cpu(),
     )
     called = "logistic regression" if problem.num_classes else "ridge"
-    predictions = {"neural process": mixture, "mean predictor": blind(panel.prior, len(truth)), called: line}
+    predictions = {"neural process": mixture, "mean predictor": blind(panel.prior, len(truth))}
+    predictions |= {called: side_by_side(lines)} if lines else {}
     clear = is_clear([Answer(mixture, panel.outputs, truth[:, :0], truth)], panel.prior)
     return Chosen(panel, summarise(predictions, truth, names), clear)
 
