@@ -18,6 +18,7 @@ from torch import Tensor
 from dsvnp.predictive import Predictive
 from dsvnp.tabular.panel.asking import MOST_CLASSES
 from dsvnp.tabular.panel.consulting import (
+    FEWEST_NEAR,
     GAUSSIAN,
     NEAR_ROWS,
     Member,
@@ -65,7 +66,7 @@ class Budget:
 
 BUDGETS = {
     "fast": Budget(5_000, 5_000, 2, 4, 2, 2),
-    "balanced": Budget(16_000, 24_000, 3, 8, 4, 4),
+    "balanced": Budget(16_000, 24_000, 3, 6, 4, 4),
     "thorough": Budget(200_000, 200_000, 5, 8, 8, 16),
 }
 
@@ -234,7 +235,7 @@ def held_out(
     if leaves > 1:  # a single fold of a large table
         known = told[0][1] >= 0 if problem.num_classes else ~told[0][1].isnan()
         told = [(told[0][0][known], told[0][1][known])]
-        boxes = Leaves(*told[0], leaves, min(most, NEAR_ROWS))
+        boxes = Leaves(*told[0], leaves, min(most, FEWEST_NEAR))
     found: dict[str, Predictive] = {}
     for group in asked_together([Member(view) for view in views]):
         names, read = [member.view for member in group], group[0].has_network
