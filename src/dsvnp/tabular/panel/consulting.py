@@ -41,8 +41,7 @@ MOST_INPUTS = 200  # encoded columns of a discriminant: it takes time in proport
 
 GAUSSIAN = "gaussian process"
 
-NEAR_ROWS, FEWEST_NEAR = 512, 256  # most and fewest of the context of a box
-NEAR_CELLS = 13 * NEAR_ROWS  # of such a context: with more than 12 columns, and y, it has fewer rows
+NEAR_ROWS = 512  # of the context of a box
 
 Made = TypeVar("Made")
 
@@ -78,11 +77,6 @@ class PanelProblem:
     layout: Layout  # what the encoded columns are
     num_classes: int  # 0 for numbers
     device: torch.device  # where to compute
-
-    @property
-    def near_rows(self) -> int:
-        """Rows of the context of a box, the fewer the more columns there are."""
-        return min(NEAR_ROWS, max(FEWEST_NEAR, NEAR_CELLS // (self.layout.width + 1)))
 
     def views(self, many_rows: bool = False) -> list[str]:
         """Views that are worth a try; kernels are where the network reads a part of the rows or columns at a time."""

@@ -22,6 +22,7 @@ from dsvnp.sources.table import Pair
 from dsvnp.tabular.panel.asking import Told
 from dsvnp.tabular.panel.consulting import (
     GAUSSIAN,
+    NEAR_ROWS,
     Member,
     PanelProblem,
     asked_together,
@@ -139,7 +140,7 @@ class Panel:
             return lambda rows: self._blind(column, len(rows))
         boxes = None
         if self.leaves > 1 and len(x) > self.most_rows:
-            boxes = Leaves(x, y, self.leaves, min(self.most_rows, self.problem.near_rows))
+            boxes = Leaves(x, y, self.leaves, min(self.most_rows, NEAR_ROWS))
         asked = [(group, self._ask(group, (x, y), boxes)) for group in asked_together(members)]
 
         def answer(rows: Tensor) -> Predictive:
