@@ -1,6 +1,6 @@
-"""Other budgets of the default, as models of the benchmark: what sizes in `dsvnp.tabular.panel.choosing` were chosen by.
+"""Other budgets of the default, as models: what sizes in `dsvnp.tabular.panel.choosing` were chosen by.
 
-    python benchmarks/tables/run.py --kind regression --models boxes-4-512-256-300,boxes-2-512-256-300 \\
+    python benchmarks/tables/run.py --kind regression --models boxes-4-512-256-300,boxes-2-512-256-160 \\
         --tables MASS/nlschools --adapters benchmarks/tables/budgets.py --out FILE.jsonl
 
 `boxes-B-N-C-H`: a table with more rows than the network reads is cut into B boxes; N rows near a box are the context of

@@ -37,6 +37,7 @@ from dsvnp.tabular.rows.scaling import ClassScaling, InputScaling, OutputScaling
 from dsvnp.tabular.rows.weights import ALIKE, Weights
 from dsvnp.tabular.summary import Summary, blind, calibration_of, prior_of, summarise
 from dsvnp.tabular.trained.correcting import Answer
+from dsvnp.tabular.trained.ensemble import linear_name
 from dsvnp.tabular.trained.fitting import is_clear
 
 SEATS = 8
@@ -155,9 +156,8 @@ def choose_panel(
         *_plain(x, y, problem, seed, weights),
         calibration_of(mixture, truth).cpu(),
     )
-    called = "logistic regression" if problem.num_classes else "ridge"
     predictions = {"neural process": mixture, "mean predictor": blind(panel.prior, len(truth))}
-    predictions |= {called: side_by_side(lines)} if lines else {}
+    predictions |= {linear_name(panel.outputs): side_by_side(lines)} if lines else {}
     clear = is_clear([Answer(mixture, panel.outputs, truth[:, :0], truth)], panel.prior)
     return Chosen(panel, summarise(predictions, truth, names), clear)
 
