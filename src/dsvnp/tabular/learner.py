@@ -38,6 +38,7 @@ class Learner(RowReader, ABC):
     """What `fit` and `fit_tasks` do for both kinds of estimator."""
 
     kind: ClassVar[str]
+    _panel_problem: ClassVar[type[PanelProblem]] = PanelProblem  # a benchmark leaves out candidates
     target_names_: tuple[str, ...]
     context_: Pair
     ensemble_: Ensemble | Panel
@@ -206,7 +207,9 @@ class Learner(RowReader, ABC):
                 stacklevel=3,
             )
         classes = 0 if y.is_floating_point() else self._dim_y
-        question = PanelProblem(Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device))
+        question = self._panel_problem(
+            Layout.of(self.encoding_, self.filling_), classes, pick_device(self.device)
+        )
         if said := outside(question):
             warnings.warn(said, UserWarning, stacklevel=3)
         with threads_for(x.numel()):

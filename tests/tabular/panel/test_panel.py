@@ -15,6 +15,7 @@ from dsvnp.devices import FEW_TOKENS
 from dsvnp.predictive import IndependentPredictive
 from dsvnp.pretrained import for_numbers, load_pretrained
 from dsvnp.pretrained.tables import TableUse, predict_numbers
+from dsvnp.tabular.panel import choosing, panel
 from dsvnp.tabular.panel.asking import Reading, read
 from dsvnp.tabular.panel.choosing import split_once, split_rows
 from dsvnp.tabular.panel.consulting import Member, PanelProblem, asked_together, consult, families_of
@@ -225,6 +226,17 @@ def test_a_large_table_is_predicted_from_near_rows():
     assert fitted.score(X, Y) > 0.5
     order = np.random.default_rng(0).permutation(50)
     np.testing.assert_allclose(fitted.predict(X[order]), fitted.predict(X)[order], rtol=1e-4)
+
+
+def test_contexts_of_boxes_have_fewer_rows_where_views_are_compared(monkeypatch):
+    read = []
+    monkeypatch.setattr(choosing, "Leaves", lambda *given: read.append(given[-1]) or Leaves(*given))
+    fitted = fit(rows=700, outputs=1, max_context=600)
+    assert read == [256]
+    boxes = []
+    monkeypatch.setattr(panel, "Leaves", lambda *given: boxes.append(given[-1]) or Leaves(*given))
+    fitted.predict(table(3, 1)[0])
+    assert boxes == [512]
 
 
 def test_boxes_are_cut_where_y_changes_and_hold_their_rows():
