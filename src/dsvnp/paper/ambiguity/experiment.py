@@ -47,7 +47,16 @@ from dsvnp.training import Settings
 SIZES, MEASURES = NetworkSizes(), Measures()
 POSE = "hidden-pose"
 MIXTURE, LOW_RANK = "mixture", "low-rank"
-VARIANTS = ("dsvnp-paper", "dsvnp-no-context", "dsvtnp-common", "cnp-mixture", "cnp-low-rank", "tnp-mixture")
+VARIANTS = (
+    "dsvnp-paper",
+    "dsvnp-no-context",
+    "dsvnp-common",
+    "dsvtnp-common",
+    "cnp-mixture",
+    "cnp-low-rank",
+    "tnp-mixture",
+    "tnp-low-rank",
+)
 
 
 @dataclass(frozen=True)
