@@ -7,7 +7,6 @@ has no results is left out. Usage, from a clone: `python -m studies.readme_block
 import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from dsvnp.paper.report.markdown import markdown_table
 from dsvnp.paper.report.numbers import clear_best, mean_and_spread, printed
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.report.speed import speed_table
-from dsvnp.paper.report.tables import Cell, Table, fixed_draws, tables_of, unsettled
+from dsvnp.paper.report.tables import Cell, Table, fixed_draws, unsettled
 
 BLOCK = re.compile(r"(<!-- dsvnp report (\S+): (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ARROWS: dict[str | float | None, str] = {"lower": "↓", "higher": "↑"}
@@ -74,11 +73,50 @@ def results_block(report: Report) -> str:
     return f"{KEY}\n\n" + markdown_table(Table("", "", columns, rows, models=False), heading=False)
 
 
-def estimators_block(report: Report) -> str:
-    """The errors of the regressor and of its rivals from scikit-learn, on tables that scikit-learn ships."""
-    runs = [run for run in report.runs if run.experiment == "estimators"]
-    short = [replace(run, rows=[row for row in run.rows if row["metric"] == "rmse"]) for run in runs]
-    return "\n\n".join(markdown_table(tables_of(run)[0]) for run in short)
+RIVALS = {
+    "np": "**NPRegressor**",
+    "extra-trees": "extra-trees",
+    "forest": "random forest",
+    "hgb": "boosted trees",
+    "gp": "Gaussian process",
+    "mlp": "MLP",
+    "ridge": "ridge",
+}
+
+
+def tables_block(report: Report) -> str:
+    """Mean ranks of the regressor and its rivals on real tables, from the summary of `benchmarks/tables`."""
+    path = report.folder / "tables" / "test-regression.md"
+    if not path.is_file():
+        return ""
+    title, _, says, _, *lines = path.read_text(encoding="utf-8").splitlines()
+    names, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:1] == "|"
+    )
+    found = {row[0]: dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)}
+    numbers = re.findall(r"\d+\.?\d*", f"{title} {says}")
+    ranks = {
+        name: {model: float(row[f"rank, {name}"]) for model, row in found.items()}
+        for name in ("nll", "crps", "rmse")
+    }
+    text = [
+        f"Mean rank of {len(found)} models on {numbers[0]} real tables, {numbers[1]} folds each: 1 is the best.",
+        f"Ranks less than {numbers[2]} apart may be chance; bold is further ahead of all others.",
+        "",
+        "| model | NLL | CRPS | RMSE | 90 % intervals hold | CPU seconds |",
+        "| --- |" + " ---: |" * 5,
+    ]
+    for model in sorted(found, key=ranks["crps"].__getitem__):
+        cells = [_rank(ranks[name], model, float(numbers[2])) for name in ranks]
+        held, seconds = (float(found[model][f"mean {name}"]) for name in ("coverage", "cpu_seconds"))
+        text.append(f"| {RIVALS[model]} | {' | '.join(cells)} | {100 * held:.1f} % | {seconds:.1f} |")
+    return "\n".join(text)
+
+
+def _rank(ranks: Mapping[str, float], model: str, difference: float) -> str:
+    """A mean rank, bold where it is better than all others by more than chance."""
+    best = all(rank - ranks[model] > difference for other, rank in ranks.items() if other != model)
+    return f"**{ranks[model]:.1f}**" if best else f"{ranks[model]:.1f}"
 
 
 def speed_block(report: Report) -> str:
@@ -88,7 +126,7 @@ def speed_block(report: Report) -> str:
 
 BLOCKS: Mapping[str, Callable[[Report], str]] = {
     "results": results_block,
-    "estimators": estimators_block,
+    "tables": tables_block,
     "speed": speed_block,
 }
 

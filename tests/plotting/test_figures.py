@@ -1,6 +1,5 @@
 """What figures are made of; how they look is for a person to judge."""
 
-import re
 from io import BytesIO
 
 import numpy as np
@@ -154,13 +153,3 @@ def test_a_logarithmic_x_has_plain_numbers_at_its_ticks(tmp_path, monkeypatch, l
     low, high = axes.get_xlim()
     shown = [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks() if low <= tick <= high]
     assert shown == ticks
-
-
-def test_places_of_an_svg_have_two_decimals_and_nothing_else_loses_any(tmp_path):
-    svg = functions_figure([("a row", {CNP: panel(1)})], tmp_path / "f.svg").read_text()
-    for place in ("d", "x"):  # of paths, and of marks
-        drawn = " ".join(re.findall(rf' {place}="([^"]*)"', svg))
-        assert re.search(r"\d\.\d\d\b", drawn)
-        assert not re.search(r"\.\d{3}", drawn)
-    assert "scale(0.015625)" in svg  # text is scaled
-    assert not re.search(r"(?m)^ ", svg)

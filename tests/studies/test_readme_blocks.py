@@ -54,6 +54,35 @@ def test_a_line_a_quantity_and_a_column_a_model_with_the_papers_in_brackets(resu
     ]
 
 
+def test_ranks_on_real_tables_come_from_their_summary(results):
+    assert block(results, "tables") == ""  # not measured: left out
+    (results / "tables").mkdir()
+    lines = [
+        "# Regression, 39 tables, 5 folds",
+        "",
+        "Mean ranks; two differ if they are 1.44 apart (Nemenyi, 5 %).",
+        "",
+        "| model | rank, nll | rank, crps | rank, rmse | mean nll | mean coverage | mean cpu_seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| ridge | 2.90 | 2.80 | 2.20 | 1.040 | 0.916 | 0.092 |",
+        "| np | 1.26 | 1.37 | 1.80 | 0.487 | 0.895 | 2.110 |",
+        "",
+        "## nll",
+        "",
+        "| table | ridge | np |",
+        "| --- | --- | --- |",
+        "| a/b | 1.0 | 0.5 |",
+    ]
+    (results / "tables" / "test-regression.md").write_text("\n".join(lines), encoding="utf-8")
+    key, more, _, _, _, *rows = block(results, "tables").splitlines()
+    assert key.startswith("Mean rank of 2 models on 39 real tables, 5 folds each")
+    assert more.startswith("Ranks less than 1.44 apart")
+    assert rows == [
+        "| **NPRegressor** | **1.3** | 1.4 | 1.8 | 89.5 % | 2.1 |",  # 1.43 and 0.4 ahead may be chance
+        "| ridge | 2.9 | 2.8 | 2.2 | 91.6 % | 0.1 |",
+    ]
+
+
 def test_speed_comes_from_the_benchmark(results):
     assert block(results, "speed") == ""  # not measured: left out
     rows = [

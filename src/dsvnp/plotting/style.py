@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dsvnp.files import write_atomically
+from dsvnp.plotting.svg import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,10 +81,4 @@ def save(figure: Figure, path: Path) -> Path:
     options = WEBP if path.suffix == ".webp" else {"metadata": {"Date": None}}
     figure.savefig(drawn, format=path.suffix.removeprefix("."), **options)
     data = drawn.getvalue()
-    return write_atomically(path, _rounded(data) if path.suffix == ".svg" else data)
-
-
-def _rounded(svg: bytes) -> bytes:
-    """An SVG with two decimals, a hundredth of a point, where matplotlib writes six, and without its indents."""
-    flat = re.sub(rb"(?m)^ +", b"", svg)
-    return re.sub(rb' (d|x|y)="[^"]*"', lambda place: re.sub(rb"\.(\d\d)\d+", rb".\1", place[0]), flat)
+    return write_atomically(path, compact(data) if path.suffix == ".svg" else data)

@@ -10,7 +10,6 @@ from dsvnp.paper.report.markdown import markdown_page
 from dsvnp.paper.report.page import html_page
 from dsvnp.paper.report.runs import read_folds
 from dsvnp.paper.report.tables import tables_of
-from studies.readme_blocks import estimators_block
 
 FOLDS = [
     {
@@ -53,13 +52,6 @@ def test_regression_and_classification_have_tables_of_their_own(report):
     assert rmse.caption == "Lower is better; 2 folds."
     (name, (first, nothing)), _ = rmse.rows
     assert (name, first.text, first.best, nothing) == ("NPRegressor", "0.80 ± 0.14", False, None)
-
-
-def test_the_readme_shows_the_regressors_errors(report):
-    block = estimators_block(report)
-    assert "| NPRegressor | 0.80 ± 0.14 | – |" in block
-    assert "Accuracy" not in block
-    assert "NLL" not in block
 
 
 def test_a_single_file_can_be_read(tmp_path):

@@ -1,7 +1,7 @@
 """Figures of the ambiguity experiment: NLL against the truth, and samples in a plane, over x, and as arms.
 
-Samples are of the first seed; each row of panels is one problem, each column the truth or a model. They are drawn as
-pixels inside the SVG: thousands of dots as paths would be most of a file.
+Samples are of the first seed; each row of panels is one problem, each column the truth or a model. They are pixels:
+thousands of dots as paths would make a large file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -72,17 +72,17 @@ def plane_figure(units: Sequence[UnitResult], out: Path) -> Path | None:
 
     def draw(axes: Axes, truth: Shown, shown: Shown, colour: str) -> None:
         places = torch.tensor(truth["at"])
-        axes.plot(places[:, 0], places[:, 1], ".", color="0.75", markersize=3, rasterized=True)
+        axes.plot(places[:, 0], places[:, 1], ".", color="0.75", markersize=3)
         if shown is not truth:
             drawn = torch.tensor(shown["at"])
-            axes.plot(drawn[:, 0], drawn[:, 1], ".", color=colour, markersize=3, alpha=0.7, rasterized=True)
+            axes.plot(drawn[:, 0], drawn[:, 1], ".", color=colour, markersize=3, alpha=0.7)
         # The truth's samples decide the range: one far sample of a model would make all others one dot.
         for limits, values in ((axes.set_xlim, places[:, 0]), (axes.set_ylim, places[:, 1])):
             low, high = float(values.min()), float(values.max())
             margin = 0.35 * (high - low) + 0.05
             limits(low - margin, high + margin)
 
-    return _panels([unit for unit in units if unit.label.dataset in PLANE], draw, out / "plane.svg")
+    return _panels([unit for unit in units if unit.label.dataset in PLANE], draw, out / "plane.webp")
 
 
 def branches_figure(units: Sequence[UnitResult], out: Path) -> Path | None:
@@ -92,12 +92,12 @@ def branches_figure(units: Sequence[UnitResult], out: Path) -> Path | None:
         for number, curve in enumerate(truth["curves"]):
             axes.plot(truth["x"], curve, color=INK, linewidth=1, label=None if number else "branches")
         for drawn in shown["over_x"]:
-            axes.plot(truth["x"], drawn, ".", color=colour, markersize=2, alpha=0.5, rasterized=True)
+            axes.plot(truth["x"], drawn, ".", color=colour, markersize=2, alpha=0.5)
         axes.plot(*truth["context"], "o", color=INK, markersize=2.5, label="context")
         low, high = min(map(min, truth["curves"])), max(map(max, truth["curves"]))
         axes.set_ylim(low - 0.6, high + 0.6)
 
-    return _panels(_on(units, "branches"), draw, out / "branches.svg")
+    return _panels(_on(units, "branches"), draw, out / "branches.webp")
 
 
 def arms_figures(units: Sequence[UnitResult], out: Path) -> list[Path | None]:
@@ -118,7 +118,7 @@ def arms_figures(units: Sequence[UnitResult], out: Path) -> list[Path | None]:
         _within_reach(axes, truth)
 
     return [
-        _panels(_on(units, problem), draw, out / f"arms-{problem}.svg")
+        _panels(_on(units, problem), draw, out / f"arms-{problem}.webp")
         for problem, draw in (("inverse-kinematics", kinematics), ("hidden-pose", pose))
     ]
 
@@ -130,12 +130,12 @@ def links_figure(units: Sequence[UnitResult], out: Path) -> Path | None:
         _, _, wrist, hand = torch.tensor(shown["at"]).unflatten(-1, (4, 2)).unbind(-2)
         elbow = torch.tensor(shown["at"])[:, :2]
         second, third = (wrist - elbow).norm(dim=-1), (hand - wrist).norm(dim=-1)
-        axes.plot(second, third, ".", color=colour, markersize=3, alpha=0.7, rasterized=True)
+        axes.plot(second, third, ".", color=colour, markersize=3, alpha=0.7)
         axes.plot(*truth["lengths"][1:], "+", color=INK, markersize=9, markeredgewidth=1.5)
         longest = 2.2 * max(truth["lengths"])
         axes.set(xlim=(0, longest), ylim=(0, longest), aspect="equal", xlabel="second link")
 
-    return _panels(_on(units, "hidden-pose"), draw, out / "links-hidden-pose.svg", "third link")
+    return _panels(_on(units, "hidden-pose"), draw, out / "links-hidden-pose.webp", "third link")
 
 
 def by_context_figure(units: Sequence[UnitResult], out: Path) -> Path | None:
@@ -164,8 +164,8 @@ def _within_reach(axes: Axes, truth: Shown) -> None:
 def _draw_arm(axes: Axes, joints: torch.Tensor, colour: str) -> None:
     """An arm from the shoulder, which is at 0, through its joints [J, 2]."""
     path = torch.cat([torch.zeros(1, 2), joints])
-    axes.plot(path[:, 0], path[:, 1], "-", color=colour, linewidth=0.6, alpha=0.35, rasterized=True)
-    axes.plot(joints[:, 0], joints[:, 1], ".", color=colour, markersize=2.5, alpha=0.8, rasterized=True)
+    axes.plot(path[:, 0], path[:, 1], "-", color=colour, linewidth=0.6, alpha=0.35)
+    axes.plot(joints[:, 0], joints[:, 1], ".", color=colour, markersize=2.5, alpha=0.8)
 
 
 def _panels(units: Sequence[UnitResult], draw: Draw, path: Path, name: str | None = None) -> Path | None:
