@@ -97,6 +97,7 @@ class AmbiguityExperiment(WithWeights):
             models=("cnp", "np", "dsvnp"),
             variants=("cnp-mixture",),
             problems=("shared-noise-2", "inverse-kinematics"),
+            pose_components=(20,),
             num_steps=4000,
             batch_size=16,
             sizes=NetworkSizes(width=64, encoder=2, decoder=2, token=64),
