@@ -63,6 +63,19 @@ def test_an_estimator_of_tasks_needs_a_context(tasks):
             assert np.max(np.abs(got["mean"][:, 0].numpy() - mean) / std) < NEAR
 
 
+def test_a_file_of_an_estimator_in_own_units_takes_an_empty_context(tmp_path):
+    estimator = NPRegressor(**QUICK | {"model": "cnp", "max_steps": 2}).fit_tasks(offset_sines())
+    session = session_of(estimator.to_onnx(tmp_path / "model.onnx"))
+    (X, y), (other, _) = offset_sines(2, seed=5)
+    for rows in (0, 1, 5):
+        inputs = {"X": other, "X_context": X[:rows], "y_context": y[:rows, None]}
+        got = answer(session, {name: torch.from_numpy(value) for name, value in inputs.items()})
+        assert got["mean"].isfinite().all()
+        if rows:
+            mean, std = estimator.predict(other, return_std=True, context=(X[:rows], y[:rows]))
+            assert np.max(np.abs(got["mean"][:, 0].numpy() - mean) / std) < NEAR
+
+
 @pytest.mark.parametrize("effort", ["fast", "balanced"])
 def test_estimators_that_train_nothing(effort):
     """The module that is traced, without a file: the pretrained network takes long to translate."""

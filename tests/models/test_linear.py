@@ -42,6 +42,25 @@ def test_it_leaves_gradients_maps_casts_and_double_precision_to_torch():
     torch.testing.assert_close(weight.grad, x.sum((0, 1)).expand_as(weight), rtol=1e-4, atol=1e-3)
 
 
+class Layer(torch.nn.Module):
+    """One layer of any number of rows."""
+
+    def forward(self, x, weight, bias):
+        return linear(x, weight, bias)
+
+
+def test_a_graph_of_a_large_layer_takes_any_number_of_rows():
+    given = parts()
+    rows = torch.export.Dim("rows", min=2)
+    with torch.no_grad():
+        graph = torch.export.export(Layer(), tuple(given), dynamic_shapes=({1: rows}, None, None)).module()
+        for some in (3, 2 * ROWS):
+            x, weight, bias = parts(some)
+            torch.testing.assert_close(
+                graph(x, weight, bias), F.linear(x, weight, bias), rtol=1e-5, atol=1e-4
+            )
+
+
 def test_an_operation_that_is_not_as_known_is_not_used(monkeypatch):
     def wrong(x, weight, bias, *rest):
         return F.linear(x, weight, bias)  # without what follows

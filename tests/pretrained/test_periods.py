@@ -67,6 +67,8 @@ def test_known_periods_need_fewer_cycles_and_come_first():
 
 def test_of_a_long_series_some_points_are_looked_at(monkeypatch):
     x, y = points(3000, 0.41, 0.5)
+    x, order = x.sort()
+    y = torch.where(x < 2012, 0.1 * y.flip(0), y[order])  # the season begins late
     seen = []
     original = periods._without_trend
     monkeypatch.setattr(
@@ -77,3 +79,12 @@ def test_of_a_long_series_some_points_are_looked_at(monkeypatch):
     assert first == pytest.approx(0.41, rel=0.01)
     assert first == find_period(x, y)
     assert seen == [500, 500]
+
+
+@pytest.mark.parametrize("period", [7, 24, 3000])
+def test_a_long_series_shows_short_seasons_too(period):
+    x = torch.arange(300_000, dtype=DOUBLE)  # up to 43,000 cycles, of which 20,000 points are looked at
+    noise = torch.randn(len(x), generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
+    y = (2 * math.pi * x / period).sin() + 0.5 * noise
+    assert find_period(x, y) == pytest.approx(period, rel=1e-3)
+    assert find_period(x / 24, y, [365.25, 7.0, 1.0]) == pytest.approx(period / 24, rel=1e-3)

@@ -171,7 +171,7 @@ def test_stretches_and_single_points_are_held_out_where_nothing_repeats(number):
     assert torch.diff(x[known, 0])[:5].min() == 1  # the rest are neighbours
 
 
-def test_a_long_period_is_checked_on_every_so_manieth_point():
+def test_a_long_period_is_checked_on_every_nth_point():
     days = torch.arange(365 * 20, dtype=DOUBLE)[:, None]
     rows = torch.cat(held_out(days, 365.0)).sort().values
     assert rows.diff().unique().numel() == 1
@@ -188,3 +188,14 @@ def test_something_is_known_whatever_is_held_out(number, period):
     same, rest = held_out(torch.ones(number, 1, dtype=DOUBLE), period)
     assert len(same) + len(rest) == number
     assert len(same) >= number / 2
+
+
+def test_points_in_the_middle_of_a_surface_are_held_out_whatever_the_units():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 2, generator=generator, dtype=DOUBLE)
+    known, held = held_out(x, None)
+    assert (len(known), len(held)) == (72, 24)
+    assert x[torch.cat([known, held])].norm(dim=-1).max() < 1
+    scaled = held_out(x * torch.tensor([1.0, 1000.0]), None)
+    assert torch.equal(scaled[0], known)
+    assert torch.equal(scaled[1], held)

@@ -1,12 +1,14 @@
 """Own units: against a loop over tables, with gaps and without rows, and as a network is shown them."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from scipy.special import digamma, polygamma
 
-from dsvnp.sources.own_units import FAR, LIMIT, OwnUnits, squashed, tables_differ
+from dsvnp.sources.own_units import FAR, LIMIT, OwnUnits, _chance, more_inputs, squashed, tables_differ
 from dsvnp.sources.table import ManyTables
 
 DOUBLE = torch.float64
@@ -30,7 +32,7 @@ def tables(number=400, rows=12, seed=0):
 
 
 def test_what_tables_have_in_common_is_found():
-    found = OwnUnits.fit(tables())
+    found = OwnUnits.fit(tables(2000))
     assert found.x_apart.sqrt().tolist() == pytest.approx([40], rel=0.15)
     assert found.x_spread.tolist() == pytest.approx([3], rel=0.05)
     assert found.centre.tolist() == pytest.approx([5, 5], abs=0.5)
@@ -38,7 +40,9 @@ def test_what_tables_have_in_common_is_found():
     assert found.log_spread.tolist() == pytest.approx([0.7, 0.7], abs=0.1)
     assert found.vary.sqrt().tolist() == pytest.approx([0.5, 0.5], abs=0.1)
     strange = torch.full((12, 1), 1e9, dtype=DOUBLE), torch.full((12, 2), 1e9, dtype=DOUBLE)
-    assert OwnUnits.fit([*tables(), strange]).centre.tolist() == pytest.approx(found.centre.tolist(), abs=0.1)
+    assert OwnUnits.fit([*tables(2000), strange]).centre.tolist() == pytest.approx(
+        found.centre.tolist(), abs=0.1
+    )
 
 
 def test_units_of_a_context_by_their_formulas():
@@ -59,11 +63,48 @@ def test_units_of_a_context_by_their_formulas():
             m0, a, log_s0, v = (float(part[d]) for part in list(vars(COMMON).values())[3:])
             n, s = len(values), math.exp(log_s0)
             if n > 1:
-                beyond = np.clip(np.log(values.std(ddof=1)) - log_s0, -FAR * v**0.5, FAR * v**0.5)
-                s = math.exp(log_s0 + v / (v + 1 / (2 * (n - 1))) * beyond)
+                bias, chance = (float(part) for part in _chance(torch.tensor(float(n), dtype=DOUBLE)))
+                beyond = np.log(values.std(ddof=1)) + bias - log_s0
+                s = math.exp(log_s0 + v / (v + chance) * np.clip(beyond, -FAR * v**0.5, FAR * v**0.5))
             m = m0 + a / (a + s**2 / n) * (values.mean() - m0) if n else 0.0
             assert float(units.centre[b, 0, d]) == pytest.approx(m)
             assert float(units.spread[b, 0, d]) == pytest.approx(s if n else 1.0)
+
+
+def test_what_chance_does_to_the_logarithm_of_a_deviation():
+    number = torch.tensor([2.0, 3.0, 5.0, 30.0], dtype=DOUBLE)
+    half = (number.numpy() - 1) / 2  # d² is χ² with n − 1 degrees of freedom
+    bias, variance = _chance(number)
+    np.testing.assert_allclose(bias, (np.log(half) - digamma(half)) / 2, rtol=0.05)
+    np.testing.assert_allclose(variance, polygamma(1, half) / 4, rtol=0.1)
+
+
+def test_few_rows_make_tables_look_apart_by_chance_alone():
+    found = OwnUnits.fit(tables(4000, rows=6))
+    assert found.x_apart.sqrt().tolist() == pytest.approx([40], rel=0.05)
+    assert found.log_spread.tolist() == pytest.approx([0.7, 0.7], abs=0.05)
+    assert found.vary.tolist() == pytest.approx([0.25, 0.25], abs=0.07)  # 0.38 with chance
+    g = torch.Generator().manual_seed(0)
+    y = 0.5 * torch.randn(4000, 1, 1, generator=g, dtype=DOUBLE)
+    y = y + torch.randn(4000, 3, 1, generator=g, dtype=DOUBLE)
+    rows = list(zip(torch.zeros_like(y), y, strict=True))
+    assert OwnUnits.fit(rows).apart.tolist() == pytest.approx([0.25], abs=0.06)  # 0.58 with chance
+    empty = torch.full((3, 1), torch.nan, dtype=DOUBLE)  # tables without any output change nothing
+    more = [*rows, *[(empty * 0 + 1, empty)] * 3000]
+    assert OwnUnits.fit(more).apart.tolist() == pytest.approx([0.25], abs=0.06)
+
+
+def test_tables_whose_output_is_constant_leave_the_range_of_others():
+    rows = tables()
+    quiet = [(x, torch.full_like(y, float(number % 7))) for number, (x, y) in enumerate(rows)]
+    expected = OwnUnits.fit(rows)
+    found = OwnUnits.fit(rows[:200] + quiet[:200])
+    assert found.log_spread.tolist() == pytest.approx(expected.log_spread.tolist(), abs=0.1)
+    assert found.vary.tolist() == pytest.approx(expected.vary.tolist(), abs=0.1)
+    x, y = quiet[0]
+    units = found.of(x, y, torch.ones(len(x), dtype=torch.bool))
+    assert (units.spread > 0.1).all()  # what comes next may vary
+    assert found.inputs(x, units).abs().max() <= LIMIT
 
 
 def test_tables_that_are_alike_have_common_units():
@@ -109,6 +150,7 @@ def test_tables_differ_in_place_or_range_and_not_by_chance():
     assert differ(x + far, y)
     assert differ(x, y + far)
     assert differ(x, wide * y)
+    assert not differ(x, wide.pow(0.5) * y)  # a range within a factor of two is left alone
     assert not differ(wide * x, y)  # inputs keep a common unit
     assert not differ(flag, y)
     assert not differ(x, torch.where(torch.arange(200)[:, None, None] < 5, y + 1e6, y))  # a few do not matter
@@ -128,17 +170,34 @@ def test_tasks_are_shown_in_units_of_their_contexts():
     assert 0 < int(seen.sum()) < int(plain.mask_target.sum())
     assert torch.equal(own.in_context & own.mask_target, seen)
     units = common.of(plain.x_target, plain.y_target, seen)
-    torch.testing.assert_close(units.centre + units.spread * own.y_target, plain.y_target, equal_nan=True)
-    x, more = own.x_target.split([1, common.num_inputs], dim=-1)
-    torch.testing.assert_close(x, squashed((plain.x_target - units.x_centre) / common.x_spread))
+    read = (plain.y_target - units.centre) / units.spread
+    torch.testing.assert_close(own.y_target, read.float(), equal_nan=True)
+    assert own.x_target.dtype == torch.float32
+    x, more = own.x_target.double().split([1, more_inputs(1, 2)], dim=-1)
+    close = partial(torch.testing.assert_close, atol=1e-5, rtol=1e-5, equal_nan=True)
+    close(x, squashed((plain.x_target - units.x_centre) / common.x_spread))
     assert x.abs().max() < LIMIT
     away = [
         (units.x_centre - common.x_centre) / common.x_apart.sqrt(),
         (units.centre - common.centre) / common.apart.sqrt(),
     ]
-    parts = [*map(squashed, away), units.spread.log() - common.log_spread]
-    torch.testing.assert_close(more, torch.cat(parts, -1).expand(8, 10, -1))
+    parts = [*away, units.spread.log() - common.log_spread]
+    close(more, squashed(torch.cat(parts, -1)).expand(8, 10, -1))
     changed = [(x, torch.where(torch.arange(12)[:, None] < 6, y, y + 1e3)) for x, y in rows]
     after = task_of(changed, common)  # what is to be predicted tells nothing
     assert torch.equal(after.x_target, own.x_target)
     torch.testing.assert_close(after.y_target[seen], own.y_target[seen], equal_nan=True)
+
+
+def test_a_network_sees_tables_that_lie_far_away_to_all_digits():
+    near = tables(8)
+    far = [(x + 1e7, y + 1e9) for x, y in near]
+    uniforms = {"context": torch.full((8,), 0.6), "rows": torch.arange(12).expand(8, 12) / 12}
+
+    def shown(rows):
+        source = ManyTables(rows, 10, 8, min_context=1, own=OwnUnits.fit(rows))
+        return source.batch(source.static() | {"order": torch.arange(8)}, uniforms, torch.tensor(0))
+
+    for name in ("x_target", "y_target"):
+        parts = (getattr(shown(rows), name) for rows in (near, far))
+        torch.testing.assert_close(*parts, atol=1e-5, rtol=1e-5, equal_nan=True)

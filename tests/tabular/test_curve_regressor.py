@@ -1,6 +1,7 @@
 """CurveRegressor: the network's predictions in the user's units, whatever these are."""
 
 import datetime
+import math
 import re
 
 import numpy as np
@@ -331,8 +332,10 @@ def test_a_trend_is_given_back(curve):
     np.testing.assert_allclose(curve.predict(ASKED), network.predict(ASKED) + rest, rtol=1e-6)
     drawn = network.sample_functions(ASKED, 3, random_state=5) + rest[:, None]
     np.testing.assert_allclose(functions, drawn, rtol=1e-6)
-    with pytest.raises(ValueError, match="season must be a period above 0"):
-        CurveRegressor(season=-1).fit(X, Y)
+    for season in (-1, math.inf):
+        with pytest.raises(ValueError, match="season must be a finite period above 0"):
+            CurveRegressor(season=season).fit(X, Y)
+    assert CurveRegressor(season=np.int64(2), process=False).fit(X, Y).season == 2
 
 
 @pytest.mark.parametrize("noise", [False, True])

@@ -16,7 +16,7 @@ from dsvnp.export.network import exportable, noise_among, noise_axes, noise_name
 from dsvnp.export.outputs import outputs_of
 from dsvnp.predictive import GaussianPredictive, Predictive, concatenate
 from dsvnp.tabular.rows.encoding import Filling
-from dsvnp.tabular.trained.ensemble import Ensemble, dissent_of, fixed_noise, sharpened
+from dsvnp.tabular.trained.ensemble import Ensemble, as_shown, dissent_of, fixed_noise, sharpened
 
 
 class EnsembleModule(nn.Module):
@@ -39,21 +39,18 @@ class EnsembleModule(nn.Module):
         return {name: value[0] for name, value in outputs_of(whole).items()}
 
     def _member(self, index: int, x: Tensor, seen: Tensor, y: Tensor, noise: dict[str, Tensor]) -> Predictive:
-        """What one member predicts of rows x [T, D], see `Replica.condition`."""
+        """What one member predicts of rows x [T, D], see `condition_all`."""
         scale_x, scale_y, own = self.scalings[index]
-        known = scale_y.transform(scale_x.both(seen), y)[None]
-        context, targets = (scale_x.transform(part)[None] for part in (seen, x))
-        everywhere = torch.ones_like(context[..., 0], dtype=torch.bool)
-        if own is not None:
-            context, targets = (scale_x.scaled(part)[None] for part in (seen, x))
-            units = own.of(context, known, everywhere)
-            context, targets = own.inputs(context, units), own.inputs(targets, units)
-            known = own.outputs(known, units)
+        context, known, units = as_shown(scale_x, scale_y, own, seen, y)
+        targets = (
+            scale_x.transform(x) if own is None or units is None else own.inputs(scale_x.scaled(x), units)
+        )
+        everywhere = torch.ones_like(context[None, :, 0], dtype=torch.bool)
         known = known.float() if known.is_floating_point() else known
         model: Any = self.models[index]
-        predictive = predictive_of(model, context.float(), known, everywhere, targets.float(), noise)
-        predictive = predictive.map(Tensor.double)
-        if own is not None:
+        read = context[None].float(), known[None], everywhere, targets[None].float()
+        predictive = predictive_of(model, *read, noise).map(Tensor.double)
+        if units is not None:
             assert isinstance(predictive, GaussianPredictive)
             predictive = predictive.affine(units.centre, units.spread)
         return scale_y.inverse(scale_x.both(x), predictive)

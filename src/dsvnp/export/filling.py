@@ -13,13 +13,16 @@ class FillingModule(nn.Module):
 
     medians: Tensor
     gaps: Tensor
+    empty: Tensor
 
     def __init__(self, filling: Filling) -> None:
         super().__init__()
         self.register_buffer("medians", torch.tensor(filling.medians, dtype=torch.float64))
         self.register_buffer("gaps", torch.tensor(filling.gaps).nonzero()[:, 0])
+        self.register_buffer("empty", torch.tensor(filling.empty))
 
     def forward(self, x: Tensor) -> Tensor:
+        x = torch.where(self.empty, 0.0, x)
         missing = x.isnan()
         flags = missing[:, self.gaps].to(x.dtype)
         return torch.cat([torch.where(missing, self.medians, x), flags], dim=-1)

@@ -16,7 +16,8 @@ LARGE = 2**24  # products of numbers in a matrix product, from which oneDNN serv
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, gelu: bool = False) -> Tensor:
     """W x + b of the last axis of x [..., D], and its GELU if asked for."""
-    if x.numel() * len(weight) >= LARGE and _is_plain(x) and _serves():
+    # An export records comparisons of sizes as conditions: whether one is under way comes first.
+    if _is_plain(x) and x.numel() * len(weight) >= LARGE and _serves():
         made: Tensor = torch.ops.mkldnn._linear_pointwise(
             x, weight, bias, "gelu" if gelu else "none", [], "none"
         )

@@ -4,7 +4,7 @@ A slow trend is subtracted first: a parabola and two cosines, slower than any se
 Frequencies end at twice as many cycles as there are points, or where half a cycle lies between the two nearest points:
 a regular series with many missing points still shows its season. Where waves with two or three times the period explain
 clearly more, the peak was a harmonic. Periods that are known beforehand, as those of a calendar, come first and need
-fewer cycles. Of a long series some points are looked at, drawn by chance.
+fewer cycles. Of a long series some points are looked at, drawn at random: these show short seasons too.
 """
 
 import math
@@ -15,26 +15,28 @@ from torch import Tensor
 
 LEAST_POINTS, LEAST_CYCLES = 12, 4  # for a season
 LEAST_KNOWN = 2  # cycles of a period that is known
-MOST_POINTS = 20_000  # that are looked at: a second of time, and a quarter of a GB
+MOST_POINTS, MOST_CYCLES = 20_000, 2**19  # that are looked at: two seconds of time, and half a GB
 SLOW = 2  # cosines of the trend, the faster with one cycle
 CHANCE = 0.1  # of a peak as high in white noise
-CELLS, PADDING = 16, 4  # of the periodogram: cells of time per point, and how finely frequencies lie
+# of the periodogram: cells of time in the shortest half cycle, fewer if it has many, and how finely frequencies lie
+CELLS, FEWER_CELLS, PADDING = 16, 4, 4
+MANY = 2**18  # shortest half cycles
 MULTIPLES, MOST_WAVES = (1, 2, 3), 4
 MARGIN = 20.0  # of Schwarz's criterion (BIC), by which a multiple of the period must be better
 
 
 def find_period(x: Tensor, y: Tensor, known: Sequence[float] = ()) -> float | None:
     """The period of points x [N], y [N], known ones tried first; None where nothing repeats `LEAST_CYCLES` times."""
+    if len(x) < LEAST_POINTS or not x.max() > x.min():
+        return None
+    highest = _highest(x)
     if len(x) > MOST_POINTS:
         some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:MOST_POINTS]
         x, y = x[some], y[some]
     span = x.max() - x.min()
-    if len(x) < LEAST_POINTS or not span > 0:
-        return None
     place = (x - x.min()) / span  # 0 … 1
     slow = min(SLOW, len(x) // 10)
     rest = _without_trend(place, y, slow)
-    highest = _highest(place)
 
     def likely(explained: Tensor, frequencies: float) -> bool:
         """Whether noise would seldom explain as much at one of so many independent frequencies."""
@@ -67,16 +69,18 @@ def _rest(parts: Tensor, y: Tensor) -> Tensor:
     return y - basis @ (basis.T @ y)
 
 
-def _highest(place: Tensor) -> float:
-    """The most cycles to look for."""
-    gaps = place.sort().values.diff()
+def _highest(x: Tensor) -> float:
+    """The most cycles to look for in points x [N]."""
+    place = x.sort().values
+    gaps = place.diff() / (place[-1] - place[0])
     nearest = float(gaps[gaps > 1e-9].min())
-    return max(min(2 * len(place), 0.5001 / nearest), LEAST_CYCLES + 1)
+    return max(min(2 * len(x), 0.5001 / nearest, MOST_CYCLES), LEAST_CYCLES + 1)
 
 
 def _peak(place: Tensor, rest: Tensor, highest: float) -> float:
     """Cycles at the highest peak of the periodogram of `rest` [N]."""
-    cells = 2 ** math.ceil(math.log2(CELLS * max(len(place), 2 * highest)))
+    halves = max(len(place), 2 * highest)
+    cells = 2 ** math.ceil(math.log2(halves * (CELLS if halves < MANY else FEWER_CELLS)))
     grid = torch.zeros(PADDING * cells, dtype=place.dtype)
     grid.index_add_(0, (place * cells).long().clamp(max=cells - 1), rest)
     power = torch.fft.rfft(grid).abs().square()[: int(PADDING * highest) + 1]

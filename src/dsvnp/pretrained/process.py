@@ -159,7 +159,7 @@ def _prior(num: int, dims: int, period: float | None) -> tuple[Floats, Floats]:
 
 
 def _most_probable(x: Floats, y: Floats, centres: Floats, widths: Floats, exact: bool) -> Floats:
-    """Logarithms with the highest posterior density, given standardised points [N]; the prior's means if none is."""
+    """Logarithms with the highest posterior density, given standardised points [N, D]; the prior's means if none is."""
     rows, columns = np.tril_indices(len(x), -1)
     d = np.abs(x[rows] - x[columns]).T.copy()  # [D, pairs]
     matrix, diagonal = np.zeros((len(x), len(x)), order="F"), np.diag_indices(len(x))

@@ -2,16 +2,18 @@
 
 With n rows of the context, their mean ȳ and deviation d, and what tables have in common,
 
-    ln s = ln s₀ + w (ln d − ln s₀),  w = v / (v + 1/(2(n − 1)))        m = m₀ + u (ȳ − m₀),  u = a / (a + s²/n)
+    ln s = ln s₀ + w (ln d + b − ln s₀),  w = v / (v + c)        m = m₀ + u (ȳ − m₀),  u = a / (a + s²/n)
 
 where s₀ is the deviation of a typical table about its own mean, v the variance of ln d from table to table, m₀ and a
-the centre and the variance of the tables' means: the fewer rows and the more alike the tables, the more common units
-count. A network reads (y − m) / s, and inputs likewise, but all of these in units of their s₀: a minute is as long for
-each sensor. What is taken away, each m and ln s/s₀, becomes further inputs of each row, so that nothing is lost.
+the centre and the variance of the tables' means, b and c what chance does to ln d (the bias it has in n normal numbers,
+and its variance): the fewer rows and the more alike the tables, the more common units count. Without any row m = 0 and
+s = 1. A network reads (y − m) / s, and inputs likewise, but all of these in units of their s₀: a minute is as long for
+each sensor. What is taken away, each m and ln s/s₀, becomes further inputs of each row.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -55,36 +57,39 @@ class OwnUnits:
         x_spread = x_log_spread.exp()
         return cls(x_centre, x_apart, torch.where(x_spread > LEAST, x_spread, 1.0), *_common(ys))
 
-    @property
-    def num_inputs(self) -> int:
-        """How many inputs there are beside a network's own."""
-        return self.x_centre.shape[-1] + 2 * self.centre.shape[-1]
-
     def of(self, x: Tensor, y: Tensor, seen: Tensor) -> Units:
         """The units of contexts x [..., N, D_x], y [..., N, D_y], of which the rows `seen` [..., N] count."""
         counted = seen.unsqueeze(-1)
         number, mean, _ = _moments(x, counted)
         x_centre = _shrunk(self.x_centre, self.x_apart, self.x_spread, number, mean)
         number, mean, log_deviation = _moments(y, counted & ~y.isnan())
-        trust = self.vary / (self.vary + 0.5 / (number - 1).clamp(min=0.1))
+        bias, chance = _chance(number)
+        trust = self.vary / (self.vary + chance)
         most = FAR * self.vary.sqrt()
-        beyond = trust * (log_deviation - self.log_spread).clamp(-most, most)
+        beyond = trust * (log_deviation + bias - self.log_spread).clamp(-most, most)
         spread = (self.log_spread + torch.where(number > 1, beyond, 0.0)).exp()
         centre = _shrunk(self.centre, self.apart, spread, number, mean)
         some = number > 0  # without any row, all tables together are the unit
         return Units(x_centre, torch.where(some, centre, 0.0), torch.where(some, spread, 1.0))
 
     def inputs(self, x: Tensor, units: Units) -> Tensor:
-        """Inputs x [..., T, D_x] as a network reads them, with what is taken away, [..., T, D_x + num_inputs]."""
+        """Inputs x [..., T, D_x] as a network reads them, with what is taken away, [..., T, D_x + `more_inputs`]."""
         away = (units.x_centre - self.x_centre) / self.x_apart.sqrt()
         y_away = (units.centre - self.centre) / self.apart.sqrt()
-        more = torch.cat([squashed(away), squashed(y_away), units.spread.log() - self.log_spread], dim=-1)
-        own = squashed((x - units.x_centre) / self.x_spread)
-        return torch.cat([own, more.expand(*x.shape[:-1], -1)], dim=-1)
+        range_away = units.spread.log() - self.log_spread
+        own = (x - units.x_centre) / self.x_spread
+        # A sum, where `expand` would do, gives no rows for none in an exported graph too.
+        parts = [own, *(part + torch.zeros_like(x[..., :1]) for part in (away, y_away, range_away))]
+        return squashed(torch.cat(parts, dim=-1))
 
     def outputs(self, y: Tensor, units: Units) -> Tensor:
         """Outputs y [..., N, D_y] as a network reads them."""
         return (y - units.centre) / units.spread
+
+
+def more_inputs(dim_x: int, dim_y: int) -> int:
+    """Number of inputs that hold what is taken away: m of each input and output, ln s/s₀ of each output."""
+    return dim_x + 2 * dim_y
 
 
 def tables_differ(tables: Sequence[tuple[Tensor, Tensor]]) -> bool:
@@ -107,21 +112,39 @@ def _common(tables: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """m₀, a, ln s₀ and v of columns of tables, [D] each; by medians and quartiles, which outliers do not move."""
     moments = [_moments(values.double(), ~values.isnan()) for values in tables]
     number, mean, log_deviation = (torch.stack(column).squeeze(1) for column in zip(*moments, strict=True))
-    log_spread, vary = _middle(log_deviation, number > 2)
-    centre, apart = _middle(mean, number > 0)
+    some, several = number > 0, number > 2
+    varies = several & (log_deviation > math.log(LEAST))
+    # a table in which a column is constant has no range of its own to tell of
+    ranged = torch.where(varies.any(0), varies, several)
+    # what chance does to the median of ln d is about two thirds of what it does to the mean
+    log_spread, vary = _middle(log_deviation + 1 / (3 * (number - 1).clamp(min=1)), ranged)
+    centre, apart = _middle(mean, some)
     # What chance alone does to means and deviations of so many rows.
-    to_means = (log_spread.exp().square() / number.clamp(min=1)).nanmean(0)
-    to_deviations = (0.5 / (number - 1).clamp(min=1)).where(number > 2, torch.nan).nanmean(0).nan_to_num()
+    to_means = _mean(log_spread.exp().square() / number, some)
+    to_deviations = _mean(_chance(number)[1], ranged)
     return centre, (apart - to_means).clamp(min=LEAST), log_spread, (vary - to_deviations).clamp(min=LEAST)
 
 
 def _moments(values: Tensor, counted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Number, mean and ln deviation of those values [..., N, D] that count, [..., 1, D] each."""
+    there = _and_one(torch.where(counted, values, 0.0))
+    counted = _and_one(counted)
     number = counted.sum(-2, keepdim=True).to(values.dtype)
-    there = torch.where(counted, values, 0.0)
     mean = there.sum(-2, keepdim=True) / number.clamp(min=1)
     squares = torch.where(counted, there - mean, 0.0).square().sum(-2, keepdim=True)
     return number, mean, 0.5 * (squares / (number - 1).clamp(min=1)).clamp(min=LEAST**4).log()
+
+
+def _and_one(rows: Tensor) -> Tensor:
+    """Rows [..., N, D] and one of zeros: a graph that was exported cannot add up no rows at all."""
+    return torch.cat([rows, rows.new_zeros(*rows.shape[:-2], 1, rows.shape[-1])], dim=-2)
+
+
+def _chance(number: Tensor) -> tuple[Tensor, Tensor]:
+    """b and c of so many rows: ½(ln x − ψ(x)) and ¼ψ′(x) with x = (n − 1)/2, by their expansions in 1/x."""
+    degrees = (number - 1).clamp(min=1)
+    bias = 1 / (2 * degrees) + 1 / (6 * degrees.square())
+    return bias, 1 / (2 * degrees) + 1 / (2 * degrees.square()) + 1 / (3 * degrees**3)
 
 
 def _shrunk(centre: Tensor, apart: Tensor, spread: Tensor, number: Tensor, mean: Tensor) -> Tensor:
@@ -135,3 +158,8 @@ def _middle(values: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     ends = torch.tensor([0.25, 0.5, 0.75], dtype=values.dtype)
     low, middle, high = torch.where(counted, values, torch.nan).nanquantile(ends, dim=0)
     return middle.nan_to_num(), ((high - low) / 1.349).square().nan_to_num()
+
+
+def _mean(values: Tensor, counted: Tensor) -> Tensor:
+    """Mean of columns [M, D] of which some values count; 0 of none."""
+    return torch.where(counted, values, torch.nan).nanmean(0).nan_to_num()

@@ -101,8 +101,8 @@ class ManyTables(TaskSource):
         in_context = torch.arange(self.shape[1], device=x.device) < sizes[:, None]
         if self.own is not None:
             own = OwnUnits(**{name: tensors[f"own_{name}"] for name in vars(self.own)})
-            units = own.of(x, y, in_context & mask)
-            x, y = own.inputs(x, units), own.outputs(y, units)
+            units = own.of(x, y, in_context)
+            x, y = own.inputs(x, units).float(), own.outputs(y, units).float()
         return Task.from_points(x, y, in_context, mask)
 
 

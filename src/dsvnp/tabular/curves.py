@@ -1,7 +1,9 @@
 """CurveRegressor: time series and functions of one to three inputs, predicted without training."""
 
+import math
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -77,8 +79,10 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         """
         if self.max_context < 2:
             raise ValueError(f"max_context must be at least 2, got {self.max_context}")
-        if not (self.season in ("auto", None) or (isinstance(self.season, int | float) and self.season > 0)):
-            raise ValueError(f"season must be a period above 0, 'auto' or None, got {self.season!r}")
+        if not (
+            self.season in ("auto", None) or (isinstance(self.season, Real) and 0 < self.season < math.inf)
+        ):
+            raise ValueError(f"season must be a finite period above 0, 'auto' or None, got {self.season!r}")
         x, dates = inputs_of(X)
         if x.shape[1] > 1 and self.season not in ("auto", None):
             raise ValueError(f"a season needs one input, got {x.shape[1]}; leave season={self.season} out")

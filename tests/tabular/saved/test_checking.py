@@ -165,8 +165,8 @@ def test_lists_of_a_record_fit_each_other():
         with pytest.raises(ValueError, match=r"an encoding of [23] columns, but 3 inputs"):
             check_record(changed(encoding=good | {part: good[part][:2]}))
     content = saved("one output")
-    uneven = content.record | {"filling": {"medians": [0, 0], "gaps": [False] * 3}}
-    with pytest.raises(ValueError, match="2 medians of inputs, but 3 flags of gaps"):
+    uneven = content.record | {"filling": {"medians": [0, 0], "gaps": [False] * 3, "empty": [False] * 2}}
+    with pytest.raises(ValueError, match="2 medians of inputs, but 3 flags of gaps and 2 of empty columns"):
         check_tensors(uneven, content.tensors)
 
 
@@ -179,9 +179,21 @@ def test_lists_of_a_record_fit_each_other():
             r"feature_names_in\[2\] = a list of 0, not a text",
         ),
         ("one output", {"feature_names_in": 3}, "feature_names_in = 3, not a list"),
-        ("one output", {"filling": {"medians": [None], "gaps": []}}, r"medians\[0\] = None, not a number"),
-        ("one output", {"filling": {"medians": [True], "gaps": []}}, r"medians\[0\] = True, not a number"),
-        ("one output", {"filling": {"medians": [1.5], "gaps": [0]}}, r"gaps\[0\] = 0, not true or false"),
+        (
+            "one output",
+            {"filling": {"medians": [None], "gaps": [], "empty": []}},
+            r"medians\[0\] = None, not a number",
+        ),
+        (
+            "one output",
+            {"filling": {"medians": [True], "gaps": [], "empty": []}},
+            r"medians\[0\] = True, not a number",
+        ),
+        (
+            "one output",
+            {"filling": {"medians": [1.5], "gaps": [0], "empty": []}},
+            r"gaps\[0\] = 0, not true or false",
+        ),
         ("one output", {"target_names": []}, "it names no target"),
         ("panel", {"panel": [[{"view": [], "order": 0}]]}, "view = a list of 0, not a text"),
         ("panel", {"panel": [[{"view": "columns", "order": 1.5}]]}, "order = 1.5, not a whole number"),

@@ -105,25 +105,28 @@ class Filling:
     """What stands in for missing numbers."""
 
     medians: tuple[float, ...]  # of each column in training
-    # for each column whether values were missing in training: only then is there a column of flags
+    # for each column whether some values were missing in training: only then is there a column of flags
     gaps: tuple[bool, ...]
+    empty: tuple[bool, ...]  # for each column whether all were: it is 0 then, whatever comes later
 
     @classmethod
     def fit(cls, x: Floats, names: Sequence[str]) -> Filling:
-        """Look at numbers [rows, D]; a column without any says nothing, and a warning says that."""
+        """Look at numbers [rows, D]; warn of columns without any."""
         missing = np.isnan(x)
-        empty = missing.all(0) & bool(len(x))
+        empty = missing.all(0) & np.full(x.shape[1], len(x) > 0)
         if empty.any():
             said = ", ".join(dict.fromkeys(repr(names[i]) for i in np.flatnonzero(empty).tolist()))
             warnings.warn(
                 f"column {said} is empty in all {len(x)} rows; nothing is learned from it", stacklevel=2
             )
             x = np.where(empty, 0.0, x)
-        medians = (np.nanmedian if missing.any() else np.median)(x, axis=0).tolist()
-        return cls(tuple(medians), tuple(bool(gap) for gap in np.atleast_1d(missing.any(0))))
+        medians = (np.nanmedian if missing.any() else np.median)(x, axis=0)
+        gaps = missing.any(0) & ~empty
+        return cls(tuple(medians.tolist()), tuple(gaps.tolist()), tuple(empty.tolist()))
 
     def transform(self, x: Floats, names: Sequence[str]) -> Floats:
         """Numbers with the gaps filled, and a flag for each column that had some in training, [rows, D + gaps]."""
+        x = np.where(np.array(self.empty), 0.0, x)
         missing = np.isnan(x)
         new = missing.any(0) & ~np.array(self.gaps)
         if new.any():

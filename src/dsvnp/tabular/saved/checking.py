@@ -29,7 +29,7 @@ PANEL_FORM = {"panel": [[{"view": str, "order": int}]], "most_rows": int, "leave
 INPUTS_FORM = {
     "feature_names_in": ([str],),
     "encoding": ({"names": [str], "categories": [([str],)], "cycles": [([str],)]},),
-    "filling": {"medians": [float], "gaps": [bool]},
+    "filling": {"medians": [float], "gaps": [bool], "empty": [bool]},
 }
 MOST_LAYERS, WIDEST, MOST_DRAWS = 1000, 2**20, 10**5
 # settings that predictions depend on
@@ -159,9 +159,11 @@ def _shapes(record: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, tup
 
 def _num_inputs(filling: dict[str, Any]) -> int:
     """Numbers that a row of inputs becomes."""
-    medians, gaps = filling["medians"], filling["gaps"]
-    if len(medians) != len(gaps):
-        raise ValueError(f"{len(medians)} medians of inputs, but {len(gaps)} flags of gaps")
+    medians, gaps, empty = filling["medians"], filling["gaps"], filling["empty"]
+    if not len(medians) == len(gaps) == len(empty):
+        raise ValueError(
+            f"{len(medians)} medians of inputs, but {len(gaps)} flags of gaps and {len(empty)} of empty columns"
+        )
     return len(medians) + sum(map(bool, gaps))
 
 

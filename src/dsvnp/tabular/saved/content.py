@@ -116,7 +116,8 @@ def fill(estimator: Any, record: dict[str, Any], tensors: dict[str, Tensor]) -> 
         estimator.feature_names_in_ = np.array(record["feature_names_in"], dtype=object)
     estimator.encoding_ = _encoding(record["encoding"])
     filling = record["filling"]
-    estimator.filling_ = Filling(tuple(map(float, filling["medians"])), tuple(filling["gaps"]))
+    medians = tuple(map(float, filling["medians"]))
+    estimator.filling_ = Filling(medians, tuple(filling["gaps"]), tuple(filling["empty"]))
     estimator.target_names_ = tuple(record["target_names"])
     estimator._restore_own(record)
     estimator.noise_seed_ = record["noise_seed"]

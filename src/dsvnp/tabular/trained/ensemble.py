@@ -165,7 +165,7 @@ def condition_all(replicas: Sequence[Replica], context: Pair, draws: Draws) -> A
     own = stacked([each.own for each in replicas if each.own is not None]) if replicas[0].own else None
     noise = fixed_noise(models[0], draws, replicas[0].inputs.centre)
     noise = {name: value.to(dtype) for name, value in noise.items()}
-    seen, known, units = _shown(inputs, outputs, own, context[0].to(device), context[1].to(device))
+    seen, known, units = as_shown(inputs, outputs, own, context[0].to(device), context[1].to(device))
     seen, known = seen.to(dtype), known.to(dtype) if known.is_floating_point() else known
     known = known.expand(len(models), -1, -1)
     tasks = [Task.from_sets(a[None], b[None], a[None, :0]) for a, b in zip(seen, known, strict=True)]
@@ -195,10 +195,10 @@ def condition_all(replicas: Sequence[Replica], context: Pair, draws: Draws) -> A
     return answer
 
 
-def _shown(
+def as_shown(
     inputs: InputScaling, outputs: Outputs, own: OwnUnits | None, x: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor, Units | None]:
-    """A context as networks read it, [replicas, N, ·] each, and its own units if it is read in them."""
+    """A context as networks read it, [replicas, N, ·] each or of one replica [N, ·], and its own units, if any."""
     known = outputs.transform(inputs.both(x), y)
     if own is None:
         return inputs.transform(x), known, None

@@ -217,10 +217,11 @@ def _unbroken(fleet: Fleet) -> list[int]:
 
 
 def _scaled(table: Pair, inputs: InputScaling, outputs: Outputs, plain: bool) -> Pair:
-    """A table as the network reads it in training, in float32; with `plain` inputs are not squashed yet."""
+    """A table as the network reads it in training; `plain` as its own units are taken from, to all digits."""
     y = outputs.transform(inputs.both(table[0]), table[1])
-    x = inputs.scaled(table[0]) if plain else inputs.transform(table[0])
-    return x.float(), y.float() if y.is_floating_point() else y
+    if plain:
+        return inputs.scaled(table[0]), y
+    return inputs.transform(table[0]).float(), y.float() if y.is_floating_point() else y
 
 
 def _held_out_error(replica: Replica, part: Part, seed: int) -> Tensor:

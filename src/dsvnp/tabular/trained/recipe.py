@@ -22,6 +22,7 @@ from dsvnp.likelihoods import Gaussian
 from dsvnp.models import Architecture, NeuralProcess, Transformer, make_model
 from dsvnp.networks import MLP
 from dsvnp.objectives import Objective
+from dsvnp.sources.own_units import more_inputs
 from dsvnp.training import Adam, Schedule, Settings
 
 AUTO = "auto"  # the model that suits best
@@ -90,8 +91,8 @@ class FitRecipe:
         )
 
     def make(self, dim_x: int, dim_y: int, likelihood: str) -> NeuralProcess:
-        """Make an untrained model; own units are further inputs of it, as many as `OwnUnits.num_inputs` says."""
-        units = dim_x + 2 * dim_y if self.own_units and likelihood == "gaussian" else 0
+        """Make an untrained model; with own units it has further inputs."""
+        units = more_inputs(dim_x, dim_y) if self.own_units and likelihood == "gaussian" else 0
         dim_x += units
         arch = Architecture(
             dim_x=dim_x,
