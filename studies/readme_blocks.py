@@ -25,7 +25,8 @@ ARROWS: dict[str | float | None, str] = {"lower": "↓", "higher": "↑"}
 KEY = (
     "Mean ± standard deviation over seeds, on unseen data; in brackets the paper's figure. ↓ lower is better, "
     "↑ higher. Bold is better than all others of its line by more than two standard errors, paired over the seeds that "
-    "both have (splits of a table share rows: their standard errors are too small)."
+    "both have (splits of a table share rows: their standard errors are too small), and by more than a nat if another "
+    "is not still."
 )
 MODELS = ("nn", "mc-dropout", "cnp", "np", "attnnp", "dsvnp")
 

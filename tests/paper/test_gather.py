@@ -194,6 +194,19 @@ def test_what_runs_have_of_a_list_is_joined(tmp_path):
     assert tables.recipes == ("paper", "gaussian")
 
 
+def test_a_run_older_than_a_setting_has_no_say_in_it(tmp_path):
+    made = make_experiment(CurvesExperiment, "smoke", **{"likelihoods.draws": "suffice"})
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        write_results(made, [], tmp_path / name)
+    record = read_units(tmp_path / "old")
+    del record["config"]["likelihoods"]
+    write_units(tmp_path / "old", record)
+    for order in (["old", "new"], ["new", "old"]):
+        assert joint_experiment([tmp_path / name for name in order]).likelihoods.draws == "suffice"
+    assert joint_experiment([tmp_path / "old"]).likelihoods.draws == "fixed"
+
+
 @pytest.mark.parametrize(
     ("words", "said"), [([], "usage: "), (["o"], "usage: "), (["o", "r"], "r has no units")]
 )

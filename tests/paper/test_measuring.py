@@ -9,7 +9,8 @@ import torch
 
 from dsvnp import Architecture, log_likelihood, make_model
 from dsvnp.metrics import point_nll
-from dsvnp.paper.measuring import FIXED, Likelihoods, by_task, estimate_nll, seeded_predict
+from dsvnp.paper.experiment import EXACT, Drawn
+from dsvnp.paper.measuring import FIXED, Likelihoods, by_task, double_draws, estimate_nll, seeded_predict
 from dsvnp.sources.curves import curve_tasks
 
 
@@ -29,10 +30,38 @@ def test_fixed_draws_and_draws_that_suffice(net):
     found = estimate_nll(net, tasks, "J", Likelihoods("suffice", max_draws=128), predictions)
     library = log_likelihood(net, tasks, points="J", max_draws=128)
     assert found.mean == pytest.approx(-library.mean, rel=1e-6)
-    assert found.drawn == ((library.method, library.draws, library.still),)
+    assert found.drawn == (Drawn.of(library),)
+    assert found.bound == -library.bound
+    assert (found.only(tasks, "J").bound, found.only(tasks, "P").bound) == (-library.bound, None)
+    assert fixed.bound is None
     assert len(found.values) == 5 * 12
     with pytest.raises(ValueError, match="draws must be 'fixed' or 'suffice', got 'many'"):
         Likelihoods("many")
+
+
+def test_the_larger_of_the_last_two_changes_is_kept(net):
+    tasks = curve_tasks(5, 12, (3, 8), torch.Generator().manual_seed(0))
+    library = log_likelihood(net, tasks, max_draws=128)
+    means = [level.mean for level in library.history]
+    assert len(means) == 3
+    expected = max(abs(means[1] - means[0]), abs(means[2] - means[1]))
+    assert Drawn.of(library).change == pytest.approx(expected)
+    none = make_model("cnp", Architecture(1, 1, encoder=(8,), dim_lat=8, decoder=(8,)))
+    assert Drawn.of(log_likelihood(none, tasks)) == EXACT
+
+
+def test_doubling_several_means_keeps_the_largest_change():
+    means = {32: (1.0, 2.0), 64: (0.9, 1.7), 128: (0.85, 1.6), 256: (0.845, 1.598)}
+    how = Likelihoods("suffice", tolerance=0.2, max_draws=256)
+
+    def estimate(draws):
+        return dict(zip("ab", means[draws], strict=True))
+
+    found, drawn = double_draws(estimate, 32, 1, how)
+    assert (found, drawn) == ({"a": 0.845, "b": 1.598}, ("prior", 256, True, pytest.approx(0.1)))
+    found, drawn = double_draws(estimate, 32, 2, how)
+    assert (found["b"], drawn) == (1.6, ("prior", 256, False, pytest.approx(0.3)))
+    assert double_draws(estimate, 256, 1, how)[1] == ("prior", 256, False, None)  # no doubling is allowed
 
 
 def test_some_targets_of_each_task_are_scored(net):

@@ -266,7 +266,11 @@ def test_groups_of_seeds_with_other_draws_and_batches_are_one_row():
     (row,) = rows_of(Counting(), units)
     assert row["seeds"] == [0.0, 1.0]
     assert (row["draws"], row["still"]) == ([128, 2048], [True, False])
+    assert "change" not in row
     assert row["batches"] == [10, 11]
+    moved = (Drawn("prior", 128, False, 0.03),)
+    newer = replace(units[0], measurements=(replace(units[0].measurements[0], drawn=moved),))
+    assert rows_of(Counting(), [newer, units[1]])[0]["change"] == [0.03, None]
     older = replace(units[0], measurements=(replace(units[0].measurements[0], drawn=()),))
     assert [r["seeds"] for r in rows_of(Counting(), [older, units[1]])] == [[0.0], [1.0]]
 
@@ -358,6 +362,9 @@ def test_units_survive_being_written(tmp_path):
     full = replace(read.measurements[0], drawn=(Drawn("prior", 128, None),), batches=(1024,))
     kept = running.stored(replace(read, measurements=(full,)))
     assert kept.measurements == (full,)
+    older = read.to_dict()
+    older["measurements"][0]["drawn"] = [["prior", 128, False]]  # from before the last change was kept
+    assert UnitResult.from_dict(older).measurements[0].drawn == (Drawn("prior", 128, False, None),)
     assert "CPU" in read.machine
 
 

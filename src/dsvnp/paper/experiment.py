@@ -40,11 +40,14 @@ class Drawn(NamedTuple):
     draws: int  # K·S
     # whether two more doublings changed it by less than the tolerance; None where draws were not doubled
     still: bool | None
+    # the larger of the last two changes, in nats, by which `still` is judged; None where it was not kept
+    change: float | None = None
 
     @classmethod
     def of(cls, found: LogLikelihood) -> Self:
         """The draws behind an estimate."""
-        return cls(found.method, found.draws, found.still)
+        change = max(map(abs, found.changes), default=None)
+        return cls(found.method, found.draws, found.still, change)
 
 
 EXACT = Drawn("exact", 1, True)  # nothing is drawn

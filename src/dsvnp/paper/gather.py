@@ -25,7 +25,7 @@ from dsvnp.paper.settings import joined
 
 def gather(out: Path, runs: Sequence[Path], replace: bool = False) -> list[Path]:
     """Write what the runs hold together into `out`, and return the figures' paths; other settings are refused."""
-    # Of the settings that units record themselves, those of the last run hold: it is the newest.
+    # Of the settings that units record themselves, those of the last run that has them hold: it is the newest.
     experiment, first = joint_experiment(runs[::-1]), joint_experiment(runs)
     for run in runs:
         check_settings(first, run, read_units(run)["config"])

@@ -50,6 +50,9 @@ class PointNLL(NamedTuple):
 
     values: Tensor
     drawn: tuple[Drawn, ...]  # one, or none where draws are fixed
+    bound: float | None = (
+        None  # the negative evidence lower bound of all these points; None where draws are fixed
+    )
 
     @property
     def mean(self) -> float:
@@ -59,7 +62,7 @@ class PointNLL(NamedTuple):
     def only(self, tasks: Sequence[Task], points: Points) -> Self:
         """The values of some points, where these are of all (J)."""
         kept = torch.cat([point_mask(task, points)[point_mask(task, "J")] for task in tasks])
-        return self._replace(values=self.values[kept])
+        return self._replace(values=self.values[kept], bound=self.bound if points == "J" else None)
 
 
 def estimate_nll(
@@ -76,7 +79,7 @@ def estimate_nll(
     found = log_likelihood(
         net, how.scored(tasks), "point", points, tolerance=how.tolerance, max_draws=how.max_draws
     )
-    return PointNLL(-found.values, (Drawn.of(found),))
+    return PointNLL(-found.values, (Drawn.of(found),), -found.bound)
 
 
 def double_draws(
@@ -87,14 +90,13 @@ def double_draws(
     `estimate` gives means by name from a number of draws of each component, of which there are `components`, such as
     members of an ensemble; `how` limits the draws of all together.
     """
-    history, draws = [estimate(first)], first
-    while 2 * draws * components <= how.max_draws:
+    history, draws, still, change = [estimate(first)], first, False, None
+    while not still and 2 * draws * components <= how.max_draws:
         draws *= 2
         history.append(estimate(draws))
-        changes = [abs(b[name] - a[name]) for a, b in pairwise(history[-3:]) for name in b]
-        if len(history) > 2 and max(changes) < how.tolerance:
-            return history[-1], Drawn("prior", draws * components, True)
-    return history[-1], Drawn("prior", draws * components, False)
+        change = max(abs(b[name] - a[name]) for a, b in pairwise(history[-3:]) for name in b)
+        still = len(history) > 2 and change < how.tolerance
+    return history[-1], Drawn("prior", draws * components, still, change)
 
 
 def by_task(values: Tensor, tasks: Sequence[Task], points: Points) -> Tensor:

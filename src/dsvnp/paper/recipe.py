@@ -57,7 +57,8 @@ class Recipe:
 
 # The recipe `default` of a local latent, as changes of another: the likelihood under the priors is maximised, and the
 # weights of the divergences rise from 0 over the first quarter of the steps. The best of seven in results/local-latent,
-# where z_* has four numbers.
+# where z_* has four numbers. The ambiguity experiment and the field's table change one setting each, see
+# docs/guides/ambiguity.md.
 LOCAL_DEFAULT: dict[str, Any] = {"kind": "npml", "train_global": 2, "train_local": 4, "anneal": 0.25}
 DIM_LOCAL = 4
 

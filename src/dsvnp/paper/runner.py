@@ -210,8 +210,10 @@ def _draws_of(drawn: Sequence[Drawn]) -> dict[str, Any]:
     """The draws behind the values of a row, one per seed; nothing where they were not counted."""
     if not drawn:
         return {}
-    method, draws, still = zip(*drawn, strict=True)
-    return {"method": list(method), "draws": list(draws), "still": list(still)}
+    columns = {name: [getattr(each, name) for each in drawn] for name in Drawn._fields}
+    if not any(columns["change"]):  # results from before have none
+        del columns["change"]
+    return columns
 
 
 def machine_name(device: torch.device) -> str:

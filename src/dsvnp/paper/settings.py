@@ -92,8 +92,11 @@ def tuples(data: Any) -> Any:
 
 
 def joined(kind: type[E], configs: Sequence[Mapping[str, Any]]) -> E:
-    """The experiment of the first settings, with what all of them have of those that may be added to."""
-    joint = dict(configs[0])
+    """The experiment of the first settings, with what all of them have of those that may be added to.
+
+    A setting that came later than the first run is that of the next one which has it.
+    """
+    joint = {name: value for config in configs[::-1] for name, value in config.items()}
     for name in kind.extendable:
         # A run that is older than a setting has its default, as JSON writes it.
         default = json.loads(json.dumps(getattr(kind, name)))

@@ -11,6 +11,7 @@ import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from dsvnp.estimation import log_likelihood
 from dsvnp.metrics import nll, squared_error
 from dsvnp.models import Architecture, make_model
 from dsvnp.objectives import Objective
@@ -19,11 +20,12 @@ from dsvnp.paper.cartpole import experiment as cartpole
 from dsvnp.paper.cartpole.data import Transitions, identification_task
 from dsvnp.paper.cartpole.experiment import CartPoleExperiment, CartRecipe
 from dsvnp.paper.cartpole.figures import _draw_path
-from dsvnp.paper.cartpole.measures import UnseenCarts, measure_oracle, predict_carts
+from dsvnp.paper.cartpole.measures import UnseenCarts, measure_carts, measure_oracle, predict_carts
 from dsvnp.paper.cartpole.physics import TEST_ENVIRONMENTS, TRAIN_ENVIRONMENTS, CartPole, euler_step
 from dsvnp.paper.cartpole.rollouts import RolloutScores, roll_out, roll_out_average, shown_rollout
 from dsvnp.paper.experiment import Workplace
 from dsvnp.paper.label import Label
+from dsvnp.paper.measuring import Likelihoods
 from dsvnp.paper.records import read_units
 from dsvnp.paper.runner import run
 from dsvnp.paper.settings import make_experiment
@@ -87,6 +89,15 @@ def test_the_papers_figures_stand_beside_ours(smoke):
     assert paper["dsvnp", "nll", "test-J"] == paper["dsvnp-tuned", "nll", "test-P"] == (-2.145, 9e-4)
     assert paper["attnnp", "mse", "test-P"] == (0.067, 1e-4)
     assert paper["oracle-average", "mse", "test-P"] == (None, None)
+
+
+def test_the_bound_stands_next_to_likelihoods_whose_draws_suffice():
+    data, model, how = unseen(), net("np"), Likelihoods("suffice", max_draws=64)
+    rows, _ = measure_carts([model], data, (3, 1), 2, how)
+    found = log_likelihood(model, data.task, points="J", max_draws=64)
+    (bound,) = (row for row in rows if row.metric == "bound")
+    assert (bound.split, bound.values) == ("test-J", (pytest.approx(-found.bound),))
+    assert not any(row.metric == "bound" for row in measure_carts([model], data, (3, 1), 2)[0])
 
 
 def test_units_hold_each_environment_and_each_context_size(smoke):

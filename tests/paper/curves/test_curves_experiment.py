@@ -7,14 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dsvnp.estimation import log_likelihood
 from dsvnp.models import Architecture, make_model
 from dsvnp.objectives import Objective
 from dsvnp.paper.ambiguity.recipes import RECIPES
 from dsvnp.paper.curves.data import UnseenCurves
 from dsvnp.paper.curves.experiment import CurveRecipe, CurvesExperiment
 from dsvnp.paper.curves.measures import curve_extras, curve_panels, measure_curves
+from dsvnp.paper.experiment import Drawn
 from dsvnp.paper.label import Label
-from dsvnp.paper.measuring import seeded_predict
+from dsvnp.paper.measuring import Likelihoods, seeded_predict
 from dsvnp.training import Schedule
 
 CPU = torch.device("cpu")
@@ -51,6 +53,16 @@ def test_rows_are_averages_over_points_and_medians_over_functions(data):
     )  # the lower of the two in the middle
     error = (seeded_predict(model, task, (3, 1)).mean - task.y_target).square()[~task.in_context].mean()
     assert rows["mse", "extra-P-max"] == pytest.approx(float(error), rel=1e-5)
+
+
+def test_the_bound_stands_next_to_likelihoods_whose_draws_suffice(data):
+    how = Likelihoods("suffice", max_draws=64)
+    rows = {(m.metric, m.split): m for m in measure_curves([net(), net()], data, 3, how)}
+    found = log_likelihood(net(), data.splits["inter-max"], points="J", max_draws=64)
+    assert rows["bound", "inter-J-max"].values == (-found.bound,) * 2
+    assert rows["nll", "inter-J-max"].drawn == (Drawn.of(found),) * 2
+    assert ("bound", "inter-P-max") not in rows
+    assert "bound" not in {m.metric for m in measure_curves([net()], data, 3)}
 
 
 def test_splits_are_of_the_stated_ranges_and_context_sizes(data):

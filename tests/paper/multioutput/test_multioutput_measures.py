@@ -11,6 +11,7 @@ from tiny_tables import smooth_rows
 from dsvnp.estimation import log_likelihood
 from dsvnp.models import MODELS, Architecture, NeuralProcess, make_model
 from dsvnp.paper.datasets.catalogue import DataTable
+from dsvnp.paper.experiment import Drawn
 from dsvnp.paper.measuring import FIXED, Likelihoods
 from dsvnp.paper.multioutput.folds import RowPortions, Split, make_split
 from dsvnp.paper.multioutput.measures import (
@@ -95,7 +96,7 @@ def test_likelihoods_of_intervals_double_their_draws(graded):
     how = Likelihoods("suffice", tolerance=1e-9, max_draws=64)
     measured = measure_net(net("np", "gaussian"), graded, (4, 1), 10, how)
     name = ("nll-interval", "test", "nats/point")
-    assert measured.drawn[name] == ("prior", 64, False)
+    assert measured.drawn[name][:3] == ("prior", 64, False)
     predictive = predict_rows(net("np", "gaussian"), graded.task(graded.test), (64, 1))
     by_hand = row_nlls(predictive, graded.task(graded.test), graded.edges)["nll-interval"].mean()
     assert measured.scores[name] == pytest.approx(float(by_hand), rel=1e-5)
@@ -129,7 +130,7 @@ def test_likelihoods_from_draws_that_suffice(split):
     nll, mse = ("nll", "test", "nats/point"), ("mse", "test", "standard")
     found = log_likelihood(model, split.task(split.test), max_draws=64)
     assert measured.scores[nll] == pytest.approx(-found.mean, rel=1e-6)
-    assert measured.drawn[nll] == (found.method, found.draws, found.still)
+    assert measured.drawn[nll] == Drawn.of(found)
     assert measured.scores[mse] == fixed.scores[mse]
     rows, _ = collect("made", [measured, measured])
     assert {row.metric for row in rows if row.drawn} == {"nll", "nll-each"}

@@ -120,6 +120,30 @@ def test_a_row_of_one_seed_prevents_bold_only_by_a_better_mean(value, clear):
     assert clear_best(rows[::2], "lower") is None  # nothing to compare with
 
 
+@pytest.mark.parametrize(
+    ("drawn", "clear"),
+    [
+        ({"still": [True, True]}, True),
+        ({"still": [True, False]}, False),  # it may gain up to a nat
+        ({"still": [True, None]}, False),
+        ({"still": [True, False], "change": [0.2, 0.04]}, True),  # 0.4 at most
+        ({"still": [True, False], "change": [0.001, 0.06]}, False),
+    ],
+)
+@pytest.mark.parametrize("seeds", [2, 1])
+def test_a_rival_whose_estimate_more_draws_may_improve_prevents_bold(drawn, clear, seeds):
+    best, worse = row("np", [1.0, 2.0], still=[False, False]), row("gp", [3.0, 4.0], still=[True, True])
+    shown = {name: values[-seeds:] for name, values in drawn.items()}
+    rival = row("dsvnp", [1.5, 2.5] if seeds == 2 else [2.0], **shown)
+    assert (clear_best([best, rival, worse], "lower") is best) is clear
+    far = row("dsvnp", [2.5, 3.6], **drawn)
+    assert clear_best([best, far, worse], "lower") is best
+    upwards = [
+        {**each, "mean": -each["mean"], "seeds": [-v for v in each["seeds"]]} for each in (best, rival, worse)
+    ]
+    assert (clear_best(upwards, "higher") is upwards[0]) is clear
+
+
 def test_references_neither_win_nor_prevent_bold(tmp_path):
     shared = {"dataset": "rbf", "metric": "log-likelihood", "split": "marginal"}
     rows = [
@@ -211,6 +235,9 @@ def test_a_table_tells_the_draws_behind_its_likelihoods(tmp_path):
         (_, (drawn,)), (_, (sure,)), (_, (given,)) = table.rows
         assert drawn.notes == ("128–512 draws", "not still")
         assert sure.notes == ()
+        moved = [renamed[0] | {"change": [0.1, 0.034]}]
+        (table,) = tables_of(run_of(tmp_path / f"{metric}-moved", moved))
+        assert table.rows[0][1][0].notes == ("128–512 draws", "not still, last change 0.034")
         assert given.notes == ("32 draws", "not doubled")
     (table,) = tables_of(run_of(tmp_path / "old", [row("dsvnp", [1.0])], num_global=32))
     assert table.caption == (

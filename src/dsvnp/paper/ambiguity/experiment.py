@@ -47,7 +47,16 @@ from dsvnp.training import Settings
 SIZES, MEASURES = NetworkSizes(), Measures()
 POSE = "hidden-pose"
 MIXTURE, LOW_RANK = "mixture", "low-rank"
-VARIANTS = ("dsvnp-paper", "dsvnp-no-context", "dsvtnp-common", "cnp-mixture", "cnp-low-rank", "tnp-mixture")
+VARIANTS = (
+    "dsvnp-paper",
+    "dsvnp-no-context",
+    "dsvnp-common",
+    "dsvtnp-common",
+    "cnp-mixture",
+    "cnp-low-rank",
+    "tnp-mixture",
+    "tnp-low-rank",
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,7 @@ class AmbiguityExperiment(WithWeights):
             models=("cnp", "np", "dsvnp"),
             variants=("cnp-mixture",),
             problems=("shared-noise-2", "inverse-kinematics"),
+            pose_components=(20,),
             num_steps=4000,
             batch_size=16,
             sizes=NetworkSizes(width=64, encoder=2, decoder=2, token=64),

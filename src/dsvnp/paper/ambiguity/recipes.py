@@ -1,9 +1,9 @@
 """How each model and rival of the ambiguity experiment is made and trained, and eight trials of settings for each.
 
 A row of the experiment is a model or a variant of one: "dsvnp" has the recipe `default`, "dsvnp-paper" the paper's,
-"dsvnp-no-context" is the default without a context (a CVAE), "dsvtnp-common" has one σ for all outputs at first,
-"cnp-mixture-20" a head of 20 components, and "cnp-low-rank" a Gaussian over all outputs. Networks are of the same sizes
-throughout.
+"dsvnp-no-context" is the default without a context (a CVAE), "dsvnp-common" and "dsvtnp-common" have one σ for all
+outputs at first, "cnp-mixture-20" and "tnp-mixture-20" a head of 20 components, and "cnp-low-rank" and "tnp-low-rank" a
+Gaussian over all outputs. Networks are of the same sizes throughout.
 
 `studies/ambiguity_choice.py` judges the trials on tasks of the training distribution. What it chooses is kept in
 `chosen.json`: for each row the settings that differ from its recipe here.
@@ -78,14 +78,14 @@ class NetworkSizes:
 
 COSINE = AmbiguityRecipe(1e-3, "cosine", warmup=0.02)
 DEFAULT = replace(COSINE, **LOCAL_DEFAULT, arch={"dim_local": DIM_LOCAL})
+SIGMA_IN_COMMON = replace(DEFAULT, anneal=0.0, common=0.3, arch={"dim_local": 8})
 RECIPES = {
     "dsvnp": DEFAULT,
     "dsvnp-no-context": DEFAULT,
     "tnp": replace(COSINE, learning_rate=5e-4),
     "dsvtnp": replace(COSINE, learning_rate=5e-4, anneal=0.25),
-    "dsvtnp-common": replace(
-        COSINE, kind="npml", train_global=2, train_local=4, common=0.3, arch={"dim_local": 8}
-    ),
+    "dsvnp-common": SIGMA_IN_COMMON,
+    "dsvtnp-common": SIGMA_IN_COMMON,
 }
 RATES = (3e-4, 5e-4, 1e-3, 2e-3)
 # Two ways of training, each with four rates: eight trials for every row.
@@ -96,6 +96,7 @@ WAYS: dict[str, tuple[Changes, Changes]] = {
     "dsvnp": ({}, {"arch": {"dim_local": 8}}),
     "dsvnp-paper": ({}, {"anneal": 0.5}),
     "dsvtnp": ({}, {"kind": "npml", "train_global": 2, "train_local": 4}),
+    "dsvnp-common": ({}, {"anneal": 0.5}),
     "dsvtnp-common": ({}, {"anneal": 0.5}),
 }
 PLAIN_WAYS: tuple[Changes, Changes] = ({}, {"clip": 1.0})  # of models that draw nothing

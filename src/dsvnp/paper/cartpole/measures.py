@@ -72,6 +72,8 @@ def measure_carts(
     found = [measuring.estimate_nll(net, [data.task], "J", how, [p]) for net, p in pairs]
     losses = {points: [each.only(scored, points) for each in found] for points in POINTS}
     rows = [_likelihood_row(points, found) for points, found in losses.items()]
+    if bounds := [each.bound for each in found if each.bound is not None]:
+        rows.append(_row("bound", "test-J", "nats/point", bounds))
     rows += [
         _row("mse", f"test-{points}", "raw", (squared_error(p, data.task, points) for p in predictions))
         for points in POINTS
@@ -155,6 +157,6 @@ def _likelihood_row(points: Points, found: Sequence[measuring.PointNLL]) -> Meas
     return Measurement("cartpole", "nll", f"test-{points}", "nats/point", values, drawn)
 
 
-def _row(metric: str, split: str, unit: str, values: Iterable[torch.Tensor]) -> Measurement:
+def _row(metric: str, split: str, unit: str, values: Iterable[torch.Tensor | float]) -> Measurement:
     """A measurement of this experiment."""
     return Measurement("cartpole", metric, split, unit, tuple(float(value) for value in values))

@@ -25,7 +25,8 @@ def measure_curves(
     """The tables' rows, one value per net.
 
     Over all points (J) and outside the context (P): the NLL's mean over points, its median over functions (far outside
-    the interval of training, one function can outweigh all others), and outside the context the squared error.
+    the interval of training, one function can outweigh all others), and outside the context the squared error. With
+    draws that suffice, the negative ELBO stands next to NLL over all points.
     """
     rows: dict[tuple[str, str, str], list[float]] = {}
     drawn: dict[tuple[str, str, str], tuple[Drawn, ...]] = {}
@@ -42,6 +43,8 @@ def measure_curves(
                     what = (metric, name, "nats/point")
                     rows.setdefault(what, []).append(value)
                     drawn[what] = drawn.get(what, ()) + of_all.drawn
+                if of_all.bound is not None:
+                    rows.setdefault(("bound", name, "nats/point"), []).append(of_all.bound)
             pairs = zip(predictions, tasks, strict=True)
             error = torch.cat([point_squared_error(p, task, "P") for p, task in pairs]).mean()
             rows.setdefault(("mse", name, "raw"), []).append(float(error))

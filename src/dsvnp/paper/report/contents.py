@@ -17,7 +17,8 @@ LEDE = (
     "over seeds; in brackets stands the paper's own spread. J counts all points of a task, P those outside the context."
     " Bold is better than all others of its column by more than two standard errors, paired over the seeds that both "
     "have; rows of one seed need only have a worse mean, and references that no training made (truth, exact GPs, best "
-    "Gaussians, an oracle) do not count."
+    "Gaussians, an oracle) do not count. A row that is not still or not doubled must be behind even if more draws add "
+    "ten times its last change, or a nat where that was not kept."
     " A band that no legend names runs from the lowest seed to the highest."
 )
 

@@ -58,14 +58,32 @@ def clear_best(rows: Sequence[Mapping[str, Any]], goal: str | float | None) -> M
     """The row that is clearly better than every other; None if none is.
 
     A row of one seed has no standard error. It is never the best, and prevents another from being so only by a better
-    mean.
+    mean, or by one that it may have with more draws.
     """
     known = [row for row in rows if row["mean"] is not None]
     if goal is None or not known:
         return None
     best = min(known, key=lambda row: distance(row["mean"], goal))
+    within_reach = (distance(row["mean"], goal) - _may_gain(row) for row in known if row is not best)
+    if min(within_reach, default=math.inf) < distance(best["mean"], goal):
+        return None
     others = [row for row in known if row is not best and len(row["seeds"]) > 1]
     return best if others and all(clearly_better(best, other, goal) for other in others) else None
+
+
+def _may_gain(row: Mapping[str, Any]) -> float:
+    """How far more draws may improve a likelihood, in nats: by ten times its last change, or a nat if none was kept.
+
+    From draws it is too low on average, so that of the best row nothing is taken away.
+    """
+    return max((1.0 if change is None else 10 * change for change in moving(row)), default=0.0)
+
+
+def moving(row: Mapping[str, Any]) -> list[float | None]:
+    """The last changes of those estimates of a row that are not still or were not doubled; None where unknown."""
+    stills = row.get("still", ())
+    changes = row.get("change", [None] * len(stills))
+    return [change for still, change in zip(stills, changes, strict=True) if not still]
 
 
 def clearly_better(row: Mapping[str, Any], other: Mapping[str, Any], goal: str | float) -> bool:

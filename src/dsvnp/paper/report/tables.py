@@ -16,7 +16,15 @@ from dsvnp.paper.report.about import (
     split_text,
     unit_text,
 )
-from dsvnp.paper.report.numbers import clear_best, mean_and_spread, needs_median, number, printed, verdict
+from dsvnp.paper.report.numbers import (
+    clear_best,
+    mean_and_spread,
+    moving,
+    needs_median,
+    number,
+    printed,
+    verdict,
+)
 from dsvnp.paper.report.runs import Run
 from dsvnp.paper.rows import grouped
 
@@ -232,7 +240,9 @@ def _span(numbers: Sequence[int]) -> str:
 
 def unsettled(row: Row) -> list[str]:
     """Marks of an estimate that more draws may move; none where they suffice or were not counted."""
-    marks = {False: "not still", None: "not doubled"}
+    last = max(filter(None, moving(row)), default=None)
+    size = "" if last is None else f", last change {number(last)}"
+    marks = {False: f"not still{size}", None: "not doubled"}
     return [text for mark, text in marks.items() if mark in row.get("still", ())]
 
 
