@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -32,76 +32,19 @@ from torch import Tensor, nn
 from dsvnp.gaussian import gaussian_log_prob
 from dsvnp.losses import training_loss
 from dsvnp.models import Architecture, NeuralProcess, Transformer, make_model
-from dsvnp.models.base import Noise
-from dsvnp.models.tnp import Backbone
-from dsvnp.networks import MLP, Shape
 from dsvnp.objectives import Draws, Objective, Weights, log_ratio_global, log_ratio_local
 from dsvnp.paper.field.recipe import NO_FLOOR
 from dsvnp.paper.field.unseen import SHARE, compact, draw_marks
 from dsvnp.predictive import log_mean_exp
-from dsvnp.predictive.low_rank import low_rank_log_prob
 from dsvnp.sources.gp import GPTasks
 from dsvnp.task import Task
+from dsvnp.training import Fleet, Schedule, Settings
+from studies.linear_tnp import DIM_GLOBAL, LinearTNP
 
-DIM_GLOBAL = 16  # size of z_G in "exact": of each, the likelihood orthogonalises one column
 AT_ONCE = 16  # draws of z_G that are decoded together
 NUM_LOCAL = 4  # draws of each z_* for one z_G
 REFRESH = 256  # steps that one pool of functions serves
 CLIP = 5.0  # largest norm of a gradient
-
-
-@final
-class LinearTNP(NeuralProcess):
-    """y_t = μ(h_t) + σ(h_t) [φ(h_t)ᵀ z_G + ε_t] with z_G ~ N(0, I): a low-rank Gaussian over the targets of a task.
-
-    h_t is the token of a target after TNP's trunk, so that φ depends on the context. It is the low-rank relative of
-    TNP-ND (Nguyen & Grover, 2022).
-    """
-
-    name = "linear-tnp"
-    summary = "tnp whose z_G moves the mean linearly"
-    scores_context = False
-
-    def _build(self, embedding: nn.Module | None) -> None:
-        width = self.arch.transformer.width
-        self.backbone = Backbone(self.arch, self.likelihood, embedding)
-        self.decoder = MLP([width], self.arch.decoder, self.likelihood.dim_raw)
-        self.waves = MLP([width], self.arch.decoder, DIM_GLOBAL)
-
-    def noise_shapes(
-        self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
-    ) -> dict[str, Shape]:
-        return {"global": (num_global, num_tasks, DIM_GLOBAL)}
-
-    def draws(self, task: Task, noise: Noise) -> Draws:
-        """Share the exact ln p(y_T | C) equally among the counted points: there is no posterior, and no KL."""
-        counted = self.counted(task)
-        joint = self.joint(task) / counted.sum(-1).clamp(min=1)
-        return Draws(joint[:, None].expand(counted.shape)[None, None], counted)
-
-    def joint(self, task: Task) -> Tensor:
-        """ln p(y_T | C), [B], in closed form; a missing output is integrated out."""
-        y = torch.where(self.counted(task), task.all_points()[0][..., 0], math.nan)
-        return low_rank_log_prob(y, *self.gaussian(task))
-
-    def gaussian(self, task: Task) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean and noise [B, T], and the factor of the covariance, [B, T, Z], at all points of a task."""
-        _, h, _ = self.backbone.points(task, False)
-        loc, noise = self.likelihood.components(self.decoder(h)[None, None])
-        return loc[0, 0, ..., 0], noise[0, 0, ..., 0], noise[0, 0] * self.waves(h)
-
-    def summarise(self, task: Task, noise: Noise) -> tuple[Any, Tensor]:
-        memory = self.backbone.context(task)[-1]
-        return memory, noise.get("global", task.x_context.new_zeros(1, task.num_tasks, DIM_GLOBAL))
-
-    def decode(self, summary: tuple[Any, Tensor], x_target: Tensor, noise: Noise) -> Tensor:
-        memory, z = summary
-        h = self.backbone.targets(memory, x_target)
-        raw = self.decoder(h)
-        _, sigma = self.likelihood.components(raw[None, None])
-        moved = (sigma[0, 0] * self.waves(h)) @ z.unsqueeze(-1)  # [K, B, T, 1]
-        mean = raw[..., :1] + moved
-        return torch.cat([mean, raw[..., 1:].expand_as(mean)], -1)[:, None]
 
 
 @dataclass(frozen=True)
@@ -145,10 +88,26 @@ def take_trunk(net: NeuralProcess, path: Path) -> None:
     net.get_submodule("backbone").requires_grad_(False)
 
 
-def train(net: NeuralProcess, recipe: CoherenceRecipe, steps: int, seed: int, rate: float) -> None:
-    """Train what has gradients, the learning rate falling to zero as a cosine; tasks depend on the seed alone."""
+def objective_of(recipe: CoherenceRecipe, steps: int) -> Objective:
+    """What a recipe maximises in a training of so many steps."""
     anneal = {"anneal": "linear", "anneal_steps": int(recipe.ramp * steps), "anneal_local": False}
-    objective = Objective(**recipe.objective, **(anneal if recipe.ramp else {}))
+    return Objective(**recipe.objective, **(anneal if recipe.ramp else {}))
+
+
+def train_from_scratch(
+    recipe: CoherenceRecipe, steps: int, seed: int, rate: float, width: int, layers: int, device: str
+) -> NeuralProcess:
+    """Train a whole network in the engine, the learning rate falling to zero as a cosine."""
+    settings = Settings(steps, rate, schedule=Schedule("cosine"), objective=objective_of(recipe, steps))
+    fleet = Fleet(partial(make, recipe, width, layers), GPTasks(), [seed], settings, device)
+    for _ in range(steps):
+        fleet.step()
+    return fleet.replica(0)
+
+
+def train_on_trunk(net: NeuralProcess, recipe: CoherenceRecipe, steps: int, seed: int, rate: float) -> None:
+    """Train what has gradients, in the same way; tasks depend on the seed alone."""
+    objective = objective_of(recipe, steps)
     draws = objective.num_global, objective.num_local
     optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -208,7 +167,7 @@ def costs(net: LinearTNP, tasks: list[Task]) -> dict[str, float]:
         loc, noise, factor = net.gaussian(task)
         counted = net.counted(task)
         waves = torch.where(counted.unsqueeze(-1), factor / noise.unsqueeze(-1), 0.0).double()
-        parts.append(waves.mT @ waves + torch.eye(DIM_GLOBAL))
+        parts.append(waves.mT @ waves + torch.eye(DIM_GLOBAL, device=loc.device))
         gains.append(net.joint(task) - torch.where(counted, _each(task, loc, noise, factor), 0.0).sum(-1))
     precision = torch.cat(parts)  # [N, Z, Z]
     basis = torch.linalg.eigh(precision.mean(0)).eigenvectors
@@ -271,9 +230,9 @@ def _share(net: NeuralProcess, tasks: list[Task], num_global: int, generator: to
     return between / whole
 
 
-def validation_tasks(num_tasks: int) -> list[Task]:
+def validation_tasks(num_tasks: int, device: str) -> list[Task]:
     """Tasks that the field's training is validated on, in batches of 16 of one size, without empty slots."""
-    (known,) = draw_marks(num_tasks // SHARE, 50, torch.device("cpu"))
+    (known,) = draw_marks(num_tasks // SHARE, 50, torch.device(device))
     parts = zip(*(value.split(SHARE) for value in known.task.tensors().values()), strict=True)
     batches = [Task(**dict(zip(known.task.tensors(), part, strict=True))) for part in parts]
     return [task for batch in batches for task in compact([known._replace(task=batch)])]
@@ -289,6 +248,7 @@ def parser_of() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--rate", type=float, default=1e-3, help="learning rate")
     parser.add_argument("--trunk", type=Path, help="weights to start from; their trunk is not trained")
+    parser.add_argument("--device", default="cpu", help="of a training from scratch")
     parser.add_argument("--tasks", type=int, default=256, help="tasks to measure on, a multiple of 16")
     parser.add_argument("--draws", type=int, default=64, help=f"of z_G, at least {2 * AT_ONCE}")
     parser.add_argument("--out", type=Path, required=True)
@@ -304,16 +264,19 @@ def main() -> None:
             parser.error(f"unknown recipe {name!r}; known: {', '.join(RECIPES)}")
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     for name in chosen.recipe.split(","):
-        torch.manual_seed(chosen.seed)
-        net = make(RECIPES[name], chosen.width, chosen.layers)
-        if chosen.trunk is not None:
-            take_trunk(net, chosen.trunk)
+        recipe, sizes = RECIPES[name], (chosen.width, chosen.layers)
         start = time.process_time()
-        train(net, RECIPES[name], chosen.steps, chosen.seed, chosen.rate)
+        if chosen.trunk is None:
+            net = train_from_scratch(recipe, chosen.steps, chosen.seed, chosen.rate, *sizes, chosen.device)
+        else:
+            torch.manual_seed(chosen.seed)
+            net = make(recipe, *sizes)
+            take_trunk(net, chosen.trunk)
+            train_on_trunk(net, recipe, chosen.steps, chosen.seed, chosen.rate)
         seconds = time.process_time() - start
         row = {**vars(chosen), "recipe": name, "trunk": chosen.trunk and chosen.trunk.name}
         row = {key: value for key, value in row.items() if key != "out"} | {"cpu_seconds": seconds}
-        row |= measure_coherence(net.eval(), validation_tasks(chosen.tasks), chosen.draws)
+        row |= measure_coherence(net.eval(), validation_tasks(chosen.tasks, chosen.device), chosen.draws)
         line = json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()})
         print(line, flush=True)
         with chosen.out.open("a", encoding="utf-8") as file:

@@ -14,6 +14,7 @@ from dsvnp.objectives import Objective
 from dsvnp.paper.field.unseen import draw_marks
 from dsvnp.sources.gp import GPPrior, gp_tasks
 from studies import coherent_functions as study
+from studies import linear_tnp
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def make(name):
 def test_every_recipe_names_settings_that_exist():
     for recipe in study.RECIPES.values():
         Objective(**recipe.objective)
-        assert recipe.model in ("tnp", "dsvtnp", study.LinearTNP.name)
+        assert recipe.model in ("tnp", "dsvtnp", linear_tnp.LinearTNP.name)
 
 
 def test_the_exact_joint_is_that_of_a_dense_gaussian_over_the_targets_outside_the_context(task):
@@ -52,7 +53,7 @@ def test_the_exact_joint_is_that_of_a_dense_gaussian_over_the_targets_outside_th
 
 def test_a_draw_of_the_exact_model_moves_its_mean_by_the_factor_alone(task):
     net = make("exact")
-    z = torch.randn(3, task.num_tasks, study.DIM_GLOBAL)
+    z = torch.randn(3, task.num_tasks, linear_tnp.DIM_GLOBAL)
     with torch.no_grad():
         loc, noise, factor = net.gaussian(task)
         found = net.predict(task, 3, noise={"global": z})
@@ -80,7 +81,7 @@ def test_the_cost_of_a_diagonal_posterior_is_its_divergence_from_the_exact_one(t
     with torch.no_grad():
         _, noise, factor = net.gaussian(task)
     waves = torch.where(net.counted(task)[..., None], factor / noise[..., None], 0.0).double()
-    precisions = torch.eye(study.DIM_GLOBAL, dtype=torch.float64) + waves.mT @ waves
+    precisions = torch.eye(linear_tnp.DIM_GLOBAL, dtype=torch.float64) + waves.mT @ waves
     basis = torch.linalg.eigh(precisions.mean(0)).eigenvectors
     for precision in basis.T @ precisions @ basis:
         exact = torch.distributions.MultivariateNormal(
@@ -117,7 +118,7 @@ def test_a_trunk_that_is_taken_over_stays_as_it_is(name, tmp_path):
     net = study.make(study.RECIPES[name], 8, 1)
     study.take_trunk(net, tmp_path / "kept.safetensors")
     before = {key: value.clone() for key, value in net.state_dict().items()}
-    study.train(net, study.RECIPES[name], 2, 0, 1e-2)
+    study.train_on_trunk(net, study.RECIPES[name], 2, 0, 1e-2)
     after = net.state_dict()
     for key, value in kept.backbone.state_dict().items():
         torch.testing.assert_close(after[f"backbone.{key}"], value.half().float(), rtol=0, atol=0)
@@ -129,7 +130,7 @@ def test_a_trunk_that_is_taken_over_stays_as_it_is(name, tmp_path):
 
 
 def test_measured_tasks_are_those_of_the_field_s_validation_in_batches_without_empty_slots():
-    batches = study.validation_tasks(48)
+    batches = study.validation_tasks(48, "cpu")
     (known,) = draw_marks(3, 50, torch.device("cpu"))
     assert [batch.num_tasks for batch in batches] == [16] * 3
     for row, batch in enumerate(batches):
