@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from dsvnp.estimation import log_likelihood
-from dsvnp.objectives import Objective
+from dsvnp.objectives import Objective, importance_weighted
 from dsvnp.paper.field.unseen import draw_marks
 from dsvnp.sources.gp import GPPrior, gp_tasks
 from studies import coherent_functions as study
@@ -102,12 +102,26 @@ def test_the_cost_of_a_diagonal_posterior_is_its_divergence_from_the_exact_one(t
 def test_measures_of_draws_are_the_library_s_estimates(task):
     net = make("iw")
     with torch.no_grad():
-        net.decoder.first.weights[1].normal_()  # z_G matters
+        net.decoder.first.weights[1].normal_(0, 0.3)  # z_G matters …
+        net.z_global.head[-1].linear.weight.mul_(6)  # … and its posterior is not its prior
     found = study.measure_coherence(net, [task], 2048)
     joint = log_likelihood(net, task, "task", max_draws=16384, tolerance=0.003)
     assert found["joint"] == pytest.approx(joint.mean, abs=0.03)
     assert found["joint"] - found["marginal"] == pytest.approx(found["coherence"])
-    assert found["kl_global"] > 0
+    assert found["kl_global"] > 0.01
+
+
+def test_draws_from_the_posterior_are_weighted(task):
+    net = make("iw")
+    with torch.no_grad():
+        net.z_global.head[-1].linear.weight.mul_(30)
+        found = study._likelihoods(net, task, study.AT_ONCE, torch.Generator().manual_seed(0))
+        generator = torch.Generator().manual_seed(0)
+        draws = study.AT_ONCE, study.NUM_LOCAL
+        _, noise = (net.draw_noise(task, *draws, generator=generator) for _ in range(2))
+        expected = importance_weighted(net.draws(task, noise)) / net.counted(task).sum(-1)
+    assert float(found["kl"].mean()) > 0.5
+    torch.testing.assert_close(found["posterior"][:, 1], expected)
 
 
 @pytest.mark.parametrize("name", ["exact", "npml", "elbo-ramp"])
