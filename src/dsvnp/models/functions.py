@@ -62,7 +62,9 @@ class FunctionDraws(nn.Module, ABC):
             noise: whether outputs are observations; otherwise each is the mean that its function has there.
             autoregressive: whether a function is a chain of the model's own samples (see `dsvnp.autoregression`) or a
                 draw of z_G, or of a dropout mask. None takes a draw where the model has one and a chain elsewhere:
-                without either, the outputs of a conditional model are independent.
+                without either, the outputs of a conditional model are independent. Pass True where z_G has collapsed,
+                as that of DSVTNP does (see `dsvnp.models.dsvtnp`): its draws hardly differ. `epistemic / variance` of
+                `predict(task, num_local=16)` is the share of the variance that z_G carries.
             block: number of targets that are sampled at once, if autoregressive.
             visits: number of targets, in a random order, that a chain visits; all others are predicted from these, each
                 by itself. A network is at a loss with more context than it was trained on: let context and visits
