@@ -51,6 +51,7 @@ def measure(device: str, most: int) -> Iterator[Row]:
     predicted(False, 100, 100, device)  # what a first call loads and allocates
     for targets in (most // 100, most // 10, most // 2, most):
         yield predicted(False, 1000, targets, device)
+    yield predicted(False, 1000, most, device, "dsvtnp")
     for equivariant in (False, True):
         # An equivariant score is a network of each pair.
         largest = (most // 10 if device == "cuda" else most // 100) // (10 if equivariant else 1)
@@ -77,10 +78,10 @@ def estimated(context: int, targets: int, device: str) -> Row:
     return {**sizes, "seconds": round(seconds, 3), "extra_mb": round(extra / 1e6, 1)}
 
 
-def predicted(equivariant: bool, context: int, targets: int, device: str) -> Row:
-    """Time and memory of one prediction."""
+def predicted(equivariant: bool, context: int, targets: int, device: str, name: str = "tnp") -> Row:
+    """Time and memory of one prediction, by as many draws as a model takes unless told."""
     torch.manual_seed(0)
-    net = make_model("tnp", Architecture(1, 1, transformer=Transformer(equivariant=equivariant))).to(device)
+    net = make_model(name, Architecture(1, 1, transformer=Transformer(equivariant=equivariant))).to(device)
     x, x_target = (
         torch.linspace(-2, 2, size, device=device).reshape(1, -1, 1) for size in (context, targets)
     )
@@ -91,7 +92,7 @@ def predicted(equivariant: bool, context: int, targets: int, device: str) -> Row
     returned = sum(part.numel() * part.element_size() for part in vars(prediction).values())
     extra = memory(device) - before - returned
     assert bool(prediction.mean.isfinite().all())
-    sizes = {"context": context, "targets": targets, "equivariant": equivariant}
+    sizes = {"model": name, "context": context, "targets": targets, "equivariant": equivariant}
     return {**sizes, "seconds": round(seconds, 3), "extra_mb": round(extra / 1e6, 1)}
 
 

@@ -97,6 +97,12 @@ def plain_recipes() -> dict[str, LatentRecipe]:
         "np-npml": np.with_objective(kind="npml", num_global=2),
         "np-npml-8": np.with_objective(kind="npml", num_global=8),
         "np-gsnn": np.with_objective(kind="gsnn", num_global=4),
+        "cnp-low-rank-all": LatentRecipe("cnp").with_arch(likelihood="low-rank", score_context=True),
+        "np-low-rank": np.with_arch(likelihood="low-rank"),
+        "np-low-rank-npml-8": np.with_arch(likelihood="low-rank").with_objective(kind="npml", num_global=8),
+        "np-low-rank-npml-8-targets": np.with_arch(likelihood="low-rank", score_context=False).with_objective(
+            kind="npml", num_global=8
+        ),
         "paper": paper,
         "paper-anneal": replace(paper, ramp=0.5),
         "paper-silent": paper.with_arch(local_start="silent"),
@@ -122,6 +128,7 @@ def local_recipes(small: LatentRecipe) -> dict[str, LatentRecipe]:
         "-anneal-iw-32": slow.with_objective(kind="iw", num_local=32),
         "-anneal-npml": slow.with_objective(**NPML),
         "-anneal-npml-path": slow.with_objective(**NPML).with_arch(deterministic_path=True),
+        "-anneal-npml-targets": slow.with_objective(**NPML).with_arch(score_context=False),
         "-anneal-npml-common": replace(slow.with_objective(**NPML), common=0.3),
         "-anneal-npml-16": slow.with_objective(kind="npml", num_global=2, num_local=16),
         "-anneal-npml-deep": replace(deep, ramp=0.25).with_objective(**NPML),
