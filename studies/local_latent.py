@@ -65,6 +65,7 @@ INFERRED: dict[str, dict[str, Any]] = {  # changes of the local latent's inferen
 }
 IW = {"kind": "iw", "num_local": 8}
 NPML = {"kind": "npml", "num_global": 2, "num_local": 4}
+ONE = {"kind": "npml", "num_global": 1, "num_local": 8}
 GSNN = {"kind": "gsnn", "num_global": 2, "num_local": 4}
 
 
@@ -128,6 +129,10 @@ def local_recipes(small: LatentRecipe) -> dict[str, LatentRecipe]:
         "-anneal-iw-32": slow.with_objective(kind="iw", num_local=32),
         "-anneal-npml": slow.with_objective(**NPML),
         "-anneal-npml-path": slow.with_objective(**NPML).with_arch(deterministic_path=True),
+        "-anneal-npml-one": slow.with_objective(**ONE),
+        "-anneal-npml-one-targets": slow.with_objective(**ONE).with_arch(score_context=False),
+        "-npml-one-targets": small.with_objective(**ONE).with_arch(score_context=False),
+        "-anneal-targets": slow.with_arch(score_context=False),
         "-anneal-npml-targets": slow.with_objective(**NPML).with_arch(score_context=False),
         "-anneal-npml-common": replace(slow.with_objective(**NPML), common=0.3),
         "-anneal-npml-16": slow.with_objective(kind="npml", num_global=2, num_local=16),
