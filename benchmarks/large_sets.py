@@ -1,12 +1,13 @@
-"""Time and memory of TNP's predictions for many targets and from large contexts, and of a log-likelihood of many.
+"""Time and memory of predictions for many targets and from large contexts, and of a log-likelihood of many.
 
     python benchmarks/large_sets.py --device cpu --json results/large-sets/cpu.json
     python benchmarks/large_sets.py --device cuda --json results/large-sets/h200.json
 
-TNP has the field's size (6 layers of width 64). Targets: 1,000 context points, up to 1,000,000 targets. Contexts: up to
-100,000 points on a GPU and 10,000 on a CPU, 1,000 targets; a tenth of that for an equivariant TNP. Memory is what the
-prediction takes at most in addition to what was there before and the arrays that it returns: of the process on a CPU,
-of torch on a GPU. The log-likelihood is that of a small DSVNP, untrained, from as many draws as suffice.
+TNP and DSVTNP have the field's size (6 layers of width 64); DSVTNP takes 32 draws. Targets: 1,000 context points, up to
+1,000,000 targets. Contexts: up to 100,000 points on a GPU and 10,000 on a CPU, 1,000 targets; a tenth of that for an
+equivariant TNP. Memory is what the prediction takes at most in addition to what was there before and the arrays that it
+returns: of the process on a CPU, of torch on a GPU. The log-likelihood is that of a small DSVNP, untrained, from as
+many draws as suffice.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ def measure(device: str, most: int) -> Iterator[Row]:
     predicted(False, 100, 100, device)  # what a first call loads and allocates
     for targets in (most // 100, most // 10, most // 2, most):
         yield predicted(False, 1000, targets, device)
+    for targets in (most // 100, most):
+        yield predicted(False, 1000, targets, device, "dsvtnp")
     for equivariant in (False, True):
         # An equivariant score is a network of each pair.
         largest = (most // 10 if device == "cuda" else most // 100) // (10 if equivariant else 1)
@@ -77,10 +80,10 @@ def estimated(context: int, targets: int, device: str) -> Row:
     return {**sizes, "seconds": round(seconds, 3), "extra_mb": round(extra / 1e6, 1)}
 
 
-def predicted(equivariant: bool, context: int, targets: int, device: str) -> Row:
-    """Time and memory of one prediction."""
+def predicted(equivariant: bool, context: int, targets: int, device: str, name: str = "tnp") -> Row:
+    """Time and memory of one prediction, by as many draws as a model takes unless told."""
     torch.manual_seed(0)
-    net = make_model("tnp", Architecture(1, 1, transformer=Transformer(equivariant=equivariant))).to(device)
+    net = make_model(name, Architecture(1, 1, transformer=Transformer(equivariant=equivariant))).to(device)
     x, x_target = (
         torch.linspace(-2, 2, size, device=device).reshape(1, -1, 1) for size in (context, targets)
     )
@@ -91,7 +94,7 @@ def predicted(equivariant: bool, context: int, targets: int, device: str) -> Row
     returned = sum(part.numel() * part.element_size() for part in vars(prediction).values())
     extra = memory(device) - before - returned
     assert bool(prediction.mean.isfinite().all())
-    sizes = {"context": context, "targets": targets, "equivariant": equivariant}
+    sizes = {"model": name, "context": context, "targets": targets, "equivariant": equivariant}
     return {**sizes, "seconds": round(seconds, 3), "extra_mb": round(extra / 1e6, 1)}
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -23,7 +23,9 @@ import torch
 
 from dsvnp.estimation import log_likelihood
 from dsvnp.models import Architecture, NeuralProcess, Transformer, make_model
+from dsvnp.networks import Shape
 from dsvnp.objectives import Objective
+from dsvnp.paper.ambiguity.problem import ProblemTask
 from dsvnp.paper.ambiguity.problems import PROBLEMS
 from dsvnp.sources.base import TaskSource
 from dsvnp.training import Fleet, Settings
@@ -46,6 +48,7 @@ class LatentRecipe:
     ramp: float = 0.0
     late: float = 0.0  # share of the steps over which β_local falls from 100 to 1; 0 for 1 at once
     common: float = 0.0  # share of the steps in which all outputs have one σ; 2/3 at most
+    mean: bool = False  # z_G stays at its mean, in training and in prediction
 
     def with_arch(self, **changes: Any) -> LatentRecipe:
         """The recipe with another architecture."""
@@ -65,6 +68,7 @@ INFERRED: dict[str, dict[str, Any]] = {  # changes of the local latent's inferen
 }
 IW = {"kind": "iw", "num_local": 8}
 NPML = {"kind": "npml", "num_global": 2, "num_local": 4}
+ONE = {"kind": "npml", "num_global": 1, "num_local": 4}
 GSNN = {"kind": "gsnn", "num_global": 2, "num_local": 4}
 
 
@@ -97,6 +101,12 @@ def plain_recipes() -> dict[str, LatentRecipe]:
         "np-npml": np.with_objective(kind="npml", num_global=2),
         "np-npml-8": np.with_objective(kind="npml", num_global=8),
         "np-gsnn": np.with_objective(kind="gsnn", num_global=4),
+        "cnp-low-rank-all": LatentRecipe("cnp").with_arch(likelihood="low-rank", score_context=True),
+        "np-low-rank": np.with_arch(likelihood="low-rank"),
+        "np-low-rank-npml-8": np.with_arch(likelihood="low-rank").with_objective(kind="npml", num_global=8),
+        "np-low-rank-npml-8-targets": np.with_arch(likelihood="low-rank", score_context=False).with_objective(
+            kind="npml", num_global=8
+        ),
         "paper": paper,
         "paper-anneal": replace(paper, ramp=0.5),
         "paper-silent": paper.with_arch(local_start="silent"),
@@ -122,6 +132,12 @@ def local_recipes(small: LatentRecipe) -> dict[str, LatentRecipe]:
         "-anneal-iw-32": slow.with_objective(kind="iw", num_local=32),
         "-anneal-npml": slow.with_objective(**NPML),
         "-anneal-npml-path": slow.with_objective(**NPML).with_arch(deterministic_path=True),
+        "-anneal-npml-one": slow.with_objective(**ONE),
+        "-anneal-npml-mean": replace(slow.with_objective(**ONE), mean=True),
+        "-late-npml-mean": replace(late.with_objective(**ONE), mean=True),
+        "-late-npml-one": late.with_objective(**ONE),
+        "-late-npml-one-path": late.with_objective(**ONE).with_arch(deterministic_path=True),
+        "-anneal-npml-targets": slow.with_objective(**NPML).with_arch(score_context=False),
         "-anneal-npml-common": replace(slow.with_objective(**NPML), common=0.3),
         "-anneal-npml-16": slow.with_objective(kind="npml", num_global=2, num_local=16),
         "-anneal-npml-deep": replace(deep, ramp=0.25).with_objective(**NPML),
@@ -147,6 +163,18 @@ def make_source(problem: str, seeds: list[int], device: str, batch: int) -> Task
     if problem == "sensors":
         return [Sensors(seed, batch, device=device) for seed in seeds]
     return PROBLEMS[problem].source(batch)
+
+
+def at_mean(make: Callable[[], NeuralProcess]) -> NeuralProcess:
+    """A model that draws no noise for z_G, which therefore stays at its mean."""
+    model = make()
+    shapes = model.noise_shapes
+
+    def without(*args: Any, **kwargs: Any) -> dict[str, Shape]:
+        return {name: shape for name, shape in shapes(*args, **kwargs).items() if name != "global"}
+
+    model.noise_shapes = without  # type: ignore[method-assign]
+    return model
 
 
 def sizes_of(width: int) -> dict[str, Any]:
@@ -185,7 +213,8 @@ def train_recipe(
         precision="tf32" if device == "cuda" else "float32",
     )
     source = make_source(problem, seeds, device, batch)
-    fleet = Fleet(partial(make_model, recipe.model, arch), source, seeds, settings, device)
+    make = partial(make_model, recipe.model, arch)
+    fleet = Fleet(partial(at_mean, make) if recipe.mean else make, source, seeds, settings, device)
     with matmul_precision(settings.precision):
         for _ in range(steps):
             fleet.step()
@@ -209,7 +238,10 @@ def measure_latents(
             yield f"log_likelihood_{known}", found.mean
             yield from ((f"{name}_{known}", getattr(found, name)) for name in ("method", "draws", "still"))
         return
-    batches = [known.task for known in PROBLEMS[problem].tasks(num_tasks, generator)]
+    drawn = PROBLEMS[problem].tasks(num_tasks, generator)
+    batches = [known.task for known in drawn]
+    if problem == "shared-noise-2":
+        yield "reading", reading_error(model, drawn)
     found = log_likelihood(model, batches, max_draws=MAX_DRAWS)
     yield from {
         name: getattr(found, name) for name in ("method", "draws", "still", "stderr", "bound")
@@ -219,6 +251,17 @@ def measure_latents(
         terms = model.objective(batches[0], 16).per_point()
     yield "reconstruction", float(terms["log_likelihood"])  # of draws from q, without p/q: no likelihood
     yield from ((name, float(terms[name])) for name in ("kl_local", "kl_global"))
+
+
+@torch.no_grad()
+def reading_error(model: NeuralProcess, drawn: list[ProblemTask]) -> float:
+    """Mean squared error of y₁ − y₂, in which shared noise cancels: how well a model reads the curves f."""
+    errors = []
+    for task, parameters in drawn:
+        generator = torch.Generator(task.x_target.device).manual_seed(1)
+        error = model.predict(task, 16, 16, generator=generator).mean - parameters["f"]
+        errors.append((error[..., 0] - error[..., 1])[~task.all_points()[1]])
+    return float(torch.cat(errors).square().mean())
 
 
 def parser_of(recipes: Iterable[str]) -> argparse.ArgumentParser:

@@ -38,7 +38,14 @@ KINDS = {
     ),
     "categorical": Architecture(2, 3, "categorical", dim_laty=8, **SMALL),
 }
-VARIANTS = {"attnnp-block": {"attention": "block", "num_heads": 2, "self_attention": 1}}
+# Equivariant attention reads x itself: these models have no embedding of x.
+EQUIVARIANT = {"transformer": replace(TRANSFORMER, equivariant=True, relative=8), "embed_x": "none"}
+VARIANTS = {
+    "attnnp-block": {"attention": "block", "num_heads": 2, "self_attention": 1},
+    "tnp-equivariant": EQUIVARIANT,
+    "dsvtnp-equivariant": EQUIVARIANT,
+    "tnp-rotary": {"transformer": replace(TRANSFORMER, rotary=9.0)},
+}
 K, S = 3, 2
 TELLS_MISSING = ("tnp", "dsvtnp")  # models whose tokens say which outputs are missing
 
@@ -570,7 +577,7 @@ def test_a_missing_output_enters_an_encoder_as_zero_and_a_transformer_with_a_fla
     y_nan[0, 1, 1], y_zero[0, 1, 1] = torch.nan, 0.0
     noise = fixed_noise(model, task)
     left, right = (model.predict(replace(task, y_context=y), noise=noise) for y in (y_nan, y_zero))
-    if name in TELLS_MISSING:
+    if model.name in TELLS_MISSING:
         assert differs(left, right)
         assert all(v.isfinite().all() for v in components(left))
     else:
@@ -643,6 +650,8 @@ def test_noise_has_the_shapes_the_model_names_and_is_uniform_for_dropout_alone(m
 
 
 def image_model(name: str, embed: str) -> NeuralProcess:
+    if "embed_x" in VARIANTS.get(name, {}):
+        pytest.skip("this variant refuses an embedding of x")
     image = (1, 14, 14) if embed == "lenet" else (3, 8, 8)
     dim_x = image[0] * image[1] * image[2]
     sizes = {"dim_latx": 8, "dim_laty": 4, "dim_lat": 8, "encoder": (), "decoder": ()}
@@ -715,7 +724,7 @@ HEADS = {
     "low-rank": Architecture(2, 2, "low-rank", rank=2, **SMALL),
 }
 heads = pytest.mark.parametrize("head", list(HEADS))
-some_models = pytest.mark.parametrize("name", ["cnp", "attnnp", "dsvnp"])
+some_models = pytest.mark.parametrize("name", ["cnp", "attnnp", "dsvnp", "tnp", "dsvtnp"])
 
 
 @heads
@@ -723,7 +732,7 @@ some_models = pytest.mark.parametrize("name", ["cnp", "attnnp", "dsvnp"])
 def test_heads_give_every_array_its_draws_tasks_and_targets(name, head):
     prediction = seeded_model(name, HEADS[head]).predict(some_task(head), K, S)
     per_draw = 3 if head == "mixture" else 1
-    draws = {"cnp": (1, 1), "attnnp": (K, 1), "dsvnp": (K, S)}[name]
+    draws = {"attnnp": (K, 1), "dsvnp": (K, S), "dsvtnp": (K, S)}.get(name, (1, 1))
     expected = (draws[0], draws[1] * per_draw, 3, 6)
     assert prediction.shape == (*expected, 2)
     assert all(array.shape[:4] == expected for array in prediction.arrays())
@@ -748,9 +757,10 @@ def test_heads_predict_in_chunks_and_tasks_one_by_one_as_all_at_once(name, head)
 
 
 @heads
-@pytest.mark.parametrize("name", ["cnp", "np"])
+@pytest.mark.parametrize("name", ["cnp", "np", "tnp"])
 def test_heads_score_a_target_in_training_as_in_prediction(name, head):
-    model, task = seeded_model(name, replace(HEADS[head], posterior="context")), flagged_task(head)
+    arch = replace(HEADS[head], posterior="context", score_context=True)
+    model, task = seeded_model(name, arch), flagged_task(head)
     y = task.y_target.clone()
     y[0, 5, 1] = y[1, 6, 0] = y[1, 6, 1] = torch.nan  # one output of two, and both
     task = replace(task, y_target=y)

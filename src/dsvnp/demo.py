@@ -1,7 +1,7 @@
 """The demo: what networks that ship with the package predict of data they have never seen, in seconds.
 
 Functions are predicted by the network for curves, or by the one for tables where the package has no other. Nothing is
-trained; `demo_training` trains five small models instead.
+trained; `demo_training` trains six small models instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The demo with training: five neural processes on the paper's curves (Sec. 4.1) in a few minutes on two cores."""
+"""The demo with training: six neural processes on the paper's curves (Sec. 4.1) in a few minutes on two cores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ INTERVAL = (-2.0, 2.0)
 class Demo:
     """Settings of the demo."""
 
-    models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp")  # which models
+    models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")  # which models
     num_steps: int = 5000  # training steps of each
     batch_size: int = 8  # tasks of a step
     num_points: int = 64  # points of a task

@@ -56,7 +56,7 @@ def test_demo_with_training_prints_a_table_and_writes_the_figure(tmp_path):
     assert result.exit_code == 0, result.output
     figure = tmp_path / "new" / "demo.png"
     assert figure.read_bytes()[:8] == PNG
-    for name in ("CNP", "NP", "AttnNP", "DSVNP"):
+    for name in ("CNP", "NP", "AttnNP", "DSVNP", "TNP", "DSVTNP"):
         assert f"│ {name} " in result.output
     assert str(figure) in result.output.replace("\n", "")
 

@@ -44,7 +44,13 @@ ARCHITECTURES = {
         transformer=TRANSFORMER,
     ),
 }
-VARIANTS = {"attnnp-block": {"attention": "block", "num_heads": 2, "self_attention": 1}}
+EQUIVARIANT = {"transformer": replace(TRANSFORMER, equivariant=True, relative=3), "embed_x": "none"}
+VARIANTS = {
+    "attnnp-block": {"attention": "block", "num_heads": 2, "self_attention": 1},
+    "tnp-equivariant": EQUIVARIANT,
+    "dsvtnp-equivariant": EQUIVARIANT,
+    "tnp-rotary": {"transformer": replace(TRANSFORMER, rotary=9.0)},
+}
 
 # log-likelihood, local KL, global KL (summed over tasks); sums of the predictive mean², variance and log-density
 # fmt: off
@@ -168,6 +174,42 @@ GOLDEN = {
     ("attnnp-block", "categorical"): (
         -10.52873257987, 0, 0.02967440593057,
         3.814304654952, 6.185695345048, -11.70355872537,
+    ),
+    ("tnp-equivariant", "gaussian"): (
+        -33.27616265929, 0, 0,
+        3.609038547148, 6.309713640402, -45.35949807573,
+    ),
+    ("tnp-equivariant", "squared-error"): (
+        -9.712012037645, 0, 0,
+        23.41990233268, 20, -41.42347066717,
+    ),
+    ("tnp-equivariant", "categorical"): (
+        -6.644993405164, 0, 0,
+        3.758918395364, 6.241081604636, -11.62482523301,
+    ),
+    ("dsvtnp-equivariant", "gaussian"): (
+        -35.13030161853, 22.79085898851, 0.5495683755114,
+        4.140793099705, 7.972188445286, -39.26215698533,
+    ),
+    ("dsvtnp-equivariant", "squared-error"): (
+        -11.67369063787, 24.10507032248, 1.300066319071,
+        7.866406040737, 34.9038655444, -34.59222933282,
+    ),
+    ("dsvtnp-equivariant", "categorical"): (
+        -6.901124358213, 22.94009158835, 0.2246675930141,
+        3.770668614822, 6.229331385178, -11.57831643223,
+    ),
+    ("tnp-rotary", "gaussian"): (
+        -32.90664016355, 0, 0,
+        3.588013102582, 6.311405195735, -44.95176212139,
+    ),
+    ("tnp-rotary", "squared-error"): (
+        -9.793600929484, 0, 0,
+        23.98063913426, 20, -41.64530299613,
+    ),
+    ("tnp-rotary", "categorical"): (
+        -6.634909218744, 0, 0,
+        3.755419416248, 6.244580583752, -11.62749396316,
     ),
 }
 # fmt: on

@@ -269,22 +269,32 @@ def test_an_equivariant_model_of_embedded_inputs_is_refused(name):
 # --- training ---
 
 
-def curves_fleet(name: str, **transformer) -> Fleet:
+def trained(name: str, **transformer) -> NeuralProcess:
+    """A model after a short training on curves in [−2, 2]."""
     sizes = Transformer(16, 2, 2, 32, (16,), relative=8, **transformer)
     arch = Architecture(1, 1, encoder=(32, 32), dim_lat=32, decoder=(32,), transformer=sizes)
-    settings = Settings(num_steps=500, learning_rate=3e-3)
-    return Fleet(partial(make_model, name, arch), Curves(16, 30, 3, 20, refresh_every=64), [0], settings)
-
-
-def trained_nll(name: str, interval: tuple[float, float] = (-2.0, 2.0), **transformer) -> float:
-    """Mean negative log-likelihood of points outside the context, after a short training."""
-    fleet = curves_fleet(name, **transformer)
-    for _ in range(500):
+    settings = Settings(num_steps=400, learning_rate=3e-3)
+    fleet = Fleet(partial(make_model, name, arch), Curves(16, 30, 3, 20, refresh_every=64), [0], settings)
+    for _ in range(settings.num_steps):
         fleet.step()
-    (task,) = curve_tasks(100, 60, (20, 20), torch.Generator().manual_seed(1), interval)
-    log_prob = fleet.replica(0).predict(task).log_prob(task.y_target)
+    return fleet.replica(0)
+
+
+def nll_on(model: NeuralProcess, interval: tuple[float, float] = (-2.0, 2.0)) -> float:
+    """Mean negative log-likelihood outside contexts of 5 points per unit of x."""
+    length = int(interval[1] - interval[0])
+    generator = torch.Generator().manual_seed(1)
+    (task,) = curve_tasks(100, 15 * length, (5 * length, 5 * length), generator, interval)
+    log_prob = model.predict(task).log_prob(task.y_target)
     return -log_prob[~task.in_context].mean().item()
 
 
 def test_after_a_short_training_tnp_beats_cnp():
-    assert trained_nll("tnp") < trained_nll("cnp") - 0.1
+    assert nll_on(trained("tnp")) < nll_on(trained("cnp")) - 0.1
+
+
+def test_a_trained_equivariant_model_predicts_as_well_where_it_has_never_been():
+    equivariant, plain = trained("tnp", equivariant=True), trained("tnp")
+    elsewhere = (4.0, 8.0)
+    assert nll_on(equivariant, elsewhere) < nll_on(equivariant) + 0.15
+    assert nll_on(equivariant, elsewhere) < nll_on(plain, elsewhere) - 0.5

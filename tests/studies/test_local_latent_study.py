@@ -46,6 +46,14 @@ def test_a_trial_writes_one_line_per_seed(problem, name, tmp_path, monkeypatch):
     assert all(abs(line[name]) < 20 for line in lines)
 
 
+def test_a_global_latent_at_its_mean_draws_no_noise_and_leaves_the_local_one_its_own():
+    recipe = local_latent.all_recipes()["local-free-4-late-npml-mean"]
+    fleet = local_latent.train_recipe("shared-noise-2", recipe, 4, [0, 1], "cpu", 1e-3, batch=2, width=8)
+    for row in (0, 1):
+        shapes = fleet.replica(row).noise_shapes(2, 3, 4, 5, shared=True)
+        assert shapes == {"local": (4, 5, 2, 3, 4)}
+
+
 def test_the_written_likelihood_is_the_estimate_and_not_a_term_of_the_bound(monkeypatch):
     torch.manual_seed(0)
     problem = local_latent.PROBLEMS["shared-noise-2"]

@@ -20,7 +20,7 @@ HEADS = [
 
 
 @pytest.mark.parametrize("arch", HEADS, ids=["mixture", "low-rank", "exp"])
-@pytest.mark.parametrize("name", ["cnp", "dsvnp"])
+@pytest.mark.parametrize("name", ["cnp", "dsvnp", "tnp", "dsvtnp"])
 def test_a_fleet_equals_its_single_runs_under_each_head(name, arch):
     fleet = run_steps(make_fleet(name, (11, 5), arch=arch), 30)
     for row, seed in enumerate((11, 5)):
