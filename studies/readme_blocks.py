@@ -94,20 +94,20 @@ def tables_block(report: Report) -> str:
         [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:1] == "|"
     )
     found = {row[0]: dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)}
-    numbers = re.findall(r"\d+\.?\d*", f"{title} {says}")
+    tables, _, apart, *_ = re.findall(r"\d+\.?\d*", f"{title} {says}")
     ranks = {
         name: {model: float(row[f"rank, {name}"]) for model, row in found.items()}
         for name in ("nll", "crps", "rmse")
     }
     text = [
-        f"Mean rank of {len(found)} models on {numbers[0]} real tables, {numbers[1]} folds each: 1 is the best.",
-        f"Ranks less than {numbers[2]} apart may be chance; bold is further ahead of all others.",
+        f"Mean rank of {len(found)} models on {tables} real tables; bold is {apart} ahead of all others, more than "
+        "chance.",
         "",
         "| model | NLL | CRPS | RMSE | 90 % intervals hold | CPU seconds |",
         "| --- |" + " ---: |" * 5,
     ]
     for model in sorted(found, key=ranks["crps"].__getitem__):
-        cells = [_rank(ranks[name], model, float(numbers[2])) for name in ranks]
+        cells = [_rank(ranks[name], model, float(apart)) for name in ranks]
         held, seconds = (float(found[model][f"mean {name}"]) for name in ("coverage", "cpu_seconds"))
         text.append(f"| {RIVALS[model]} | {' | '.join(cells)} | {100 * held:.1f} % | {seconds:.1f} |")
     return "\n".join(text)
