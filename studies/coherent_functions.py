@@ -73,7 +73,12 @@ RECIPES = {
 def make(recipe: CoherenceRecipe, width: int, layers: int) -> NeuralProcess:
     """The model of a recipe; TNP's trunk is the same in all."""
     stack = Transformer(width, layers, 4, 2 * width, (width,) * 3)
-    sizes = {"encoder": (2 * width,), "dim_lat": 2 * width, "latent_hidden": (2 * width,), "dim_local": 4}
+    sizes: dict[str, Any] = {
+        "encoder": (2 * width,),
+        "dim_lat": 2 * width,
+        "latent_hidden": (2 * width,),
+        "dim_local": 4,
+    }
     arch = Architecture(1, 1, decoder=(2 * width,), transformer=stack, **sizes, **NO_FLOOR)
     return LinearTNP(arch) if recipe.model == LinearTNP.name else make_model(recipe.model, arch)
 
@@ -90,7 +95,11 @@ def take_trunk(net: NeuralProcess, path: Path) -> None:
 
 def objective_of(recipe: CoherenceRecipe, steps: int) -> Objective:
     """What a recipe maximises in a training of so many steps."""
-    anneal = {"anneal": "linear", "anneal_steps": int(recipe.ramp * steps), "anneal_local": False}
+    anneal: dict[str, Any] = {
+        "anneal": "linear",
+        "anneal_steps": int(recipe.ramp * steps),
+        "anneal_local": False,
+    }
     return Objective(**recipe.objective, **(anneal if recipe.ramp else {}))
 
 

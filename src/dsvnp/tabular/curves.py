@@ -79,9 +79,8 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         """
         if self.max_context < 2:
             raise ValueError(f"max_context must be at least 2, got {self.max_context}")
-        if not (
-            self.season in ("auto", None) or (isinstance(self.season, Real) and 0 < self.season < math.inf)
-        ):
+        period: Any = self.season
+        if not (period in ("auto", None) or (isinstance(period, Real) and 0 < float(period) < math.inf)):
             raise ValueError(f"season must be a finite period above 0, 'auto' or None, got {self.season!r}")
         x, dates = inputs_of(X)
         if x.shape[1] > 1 and self.season not in ("auto", None):
