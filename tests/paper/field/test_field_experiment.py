@@ -186,7 +186,7 @@ def test_autoregression_with_latents_has_fixed_draws_and_claims_no_more():
     arch = make_experiment(FieldExperiment, "smoke", **TINY).architecture(Label("dsvtnp"))
     rows = measure_field([make_model("dsvtnp", arch)], TINY["tests"], True, CPU)
     drawn = {row.drawn for row in rows if row.split == "chain"}
-    assert drawn == {(("prior", 2, None),)}
+    assert drawn == {(("prior", 2, None, None),)}
 
 
 def test_what_a_model_without_latents_has_per_task_is_the_product_of_its_marginals(done):
