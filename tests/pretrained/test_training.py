@@ -154,9 +154,10 @@ def test_a_gpu_compiles_the_step_in_regions_whatever_the_precision(device, compi
 def test_a_run_may_begin_from_weights_and_its_card_counts_both(tmp_path):
     first = pretrain(tiny(), tmp_path / "first", "cpu", num_steps=4, precision="float32")
     kept = load_pretrained("curves", tmp_path / "first")
-    second = pretrain(
-        tiny(), tmp_path / "second", "cpu", num_steps=1, precision="float32", start=tmp_path / "first"
-    )
+    further: dict = {"num_steps": 1, "precision": "float32", "start": tmp_path / "first"}
+    with pytest.raises(ValueError, match="seed 0, which would draw the same functions again"):
+        pretrain(tiny(), tmp_path / "second", "cpu", **further)
+    second = pretrain(tiny(), tmp_path / "second", "cpu", seed=1, **further)
     for name, value in second.replica(0).named_parameters():
         # One step of Adam moves a weight by no more than the learning rate, here half of it: the warm-up begins.
         assert (value - dict(kept.named_parameters())[name]).abs().max() < 6e-4

@@ -54,9 +54,15 @@ def pretrain(
         seed: of the weights and of the prior.
         console: where progress is shown.
         tables: real tables that the network is scored on as it trains (`validation`); None for none.
-        start: folder with weights of the network to begin from; its optimiser starts again, with a warm-up.
+        start: folder with weights of the network to begin from; its optimiser starts again, with a warm-up. The seed
+            must be another than theirs, which would draw the same functions again.
         wait: wait for another process that writes into `out`, instead of refusing.
     """
+    if start is not None and read_card(recipe.name, start).seed == seed:
+        raise ValueError(
+            f"the weights in {start} were trained with seed {seed}, which would draw the same functions again; choose "
+            "another seed"
+        )
     console = console or Console()
     cluster = Cluster.from_environment("data")
     settings = recipe.settings(num_steps, precision, device)
