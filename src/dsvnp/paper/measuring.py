@@ -50,9 +50,8 @@ class PointNLL(NamedTuple):
 
     values: Tensor
     drawn: tuple[Drawn, ...]  # one, or none where draws are fixed
-    bound: float | None = (
-        None  # the negative evidence lower bound of all these points; None where draws are fixed
-    )
+    # the negative evidence lower bound of all these points; None where draws are fixed
+    bound: float | None = None
 
     @property
     def mean(self) -> float:

@@ -7,8 +7,8 @@ With n rows of the context, their mean ȳ and deviation d, and what tables have 
 where s₀ is the deviation of a typical table about its own mean, v the variance of ln d from table to table, m₀ and a
 the centre and the variance of the tables' means, b and c what chance does to ln d (the bias it has in n normal numbers,
 and its variance): the fewer rows and the more alike the tables, the more common units count. Without any row m = 0 and
-s = 1. A network reads (y − m) / s, and inputs likewise, but all of these in units of their s₀: a minute is as long for
-each sensor. What is taken away, each m and ln s/s₀, becomes further inputs of each row.
+s = 1. A network reads (y − m) / s, and (x − m) / s₀ of inputs, which keep a common unit: a minute is as long for each
+sensor. What is taken away, each m and ln s/s₀, becomes further inputs of each row.
 """
 
 from __future__ import annotations

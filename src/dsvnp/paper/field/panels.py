@@ -17,9 +17,8 @@ SHOWN = (("RBF", "rbf", 6), ("Matérn-5/2", "matern52", 12))  # title, data set,
 GRID = 120
 NUM_DRAWS = 3
 BLOCK = 8  # targets that a chain samples at once
-CHAINS = (
-    "dsvtnp",
-)  # models whose functions are chains although they have a z_G, which changes next to nothing
+# models whose functions are chains although they have a z_G, which changes next to nothing
+CHAINS = ("dsvtnp",)
 
 
 class Curve(NamedTuple):

@@ -74,7 +74,7 @@ def clear_best(rows: Sequence[Mapping[str, Any]], goal: str | float | None) -> M
 def _may_gain(row: Mapping[str, Any]) -> float:
     """How far more draws may improve a likelihood, in nats: by ten times its last change, or a nat if none was kept.
 
-    From draws it is too low on average, so that of the best row nothing is taken away.
+    From draws it is too low on average: nothing is taken away from the best row.
     """
     return max((1.0 if change is None else 10 * change for change in moving(row)), default=0.0)
 
