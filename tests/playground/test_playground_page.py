@@ -43,6 +43,7 @@ def browser(tmp_path_factory):
 
 def show(browser, url, tab, width=1280, dark=False):
     """Open a tab and wait until all its networks have answered."""
+    browser.open("about:blank")  # after it an earlier page complains no more
     browser.complaints.clear()
     browser.requests.clear()
     browser.open(f"{url}?{time.monotonic()}#{tab}", width, 844 if width < 600 else 900, dark)
