@@ -49,12 +49,12 @@ def _texts(node: ast.ClassDef) -> dict[str, str]:
 
 def demo(
     out: Annotated[Path, Option(help="Folder for the figure.")] = Path("demo"),
-    train: Annotated[bool, Option("--train", help="Train five small models instead.")] = False,
+    train: Annotated[bool, Option("--train", help="Train six small models instead.")] = False,
     steps: Annotated[int | None, Option(min=1, help="Training steps of each model, with --train.")] = None,
     device: Device = "cpu",
     log_dir: LogDir = None,
 ) -> None:
-    """Draw what pretrained networks predict of unseen data, in seconds; with --train, train models in three minutes."""
+    """Draw what pretrained networks predict of unseen data, in seconds; with --train, train models in four minutes."""
     from rich.console import Console
 
     from dsvnp.devices import one_thread, pick_device
