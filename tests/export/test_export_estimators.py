@@ -11,7 +11,9 @@ from runtime import NEAR, answer, same, session_of
 
 from dsvnp import NPClassifier, NPRegressor
 from dsvnp.export import graph_of
+from dsvnp.export.filling import FillingModule
 from dsvnp.tabular.columns import Columns
+from dsvnp.tabular.rows.encoding import Filling
 
 pytestmark = pytest.mark.filterwarnings("ignore:(rows|tables) that were held out:UserWarning")
 
@@ -61,6 +63,16 @@ def test_an_estimator_of_tasks_needs_a_context(tasks):
         if rows:
             mean, std = estimator.predict(other, return_std=True, context=(X[:rows], y[:rows]))
             assert np.max(np.abs(got["mean"][:, 0].numpy() - mean) / std) < NEAR
+
+
+def test_gaps_are_filled_as_by_the_estimator():
+    X = np.array([[1.0, np.nan, np.nan], [2.0, np.nan, 5.0], [4.0, np.nan, 7.0]])
+    with pytest.warns(UserWarning, match="is empty"):
+        filling = Filling.fit(X, "abc")
+    new = np.array([[np.nan, 3.0, np.nan], [5.0, np.nan, 1.0]])
+    with pytest.warns(UserWarning, match="'a' has missing values"):
+        expected = filling.transform(new, "abc")
+    np.testing.assert_array_equal(FillingModule(filling)(torch.from_numpy(new)), expected)
 
 
 def test_a_file_of_an_estimator_in_own_units_takes_an_empty_context(tmp_path):

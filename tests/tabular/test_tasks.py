@@ -10,6 +10,7 @@ import torch
 from fitted import QUICK, labels, offset_sines, sines, table
 
 from dsvnp import NPClassifier, NPRegressor
+from dsvnp.sources.own_units import OwnUnits
 from dsvnp.tabular.trained import fitting
 from dsvnp.tabular.trained.recipe import EvenGaussian, WaveEmbedding
 from dsvnp.training import Fleet
@@ -77,6 +78,18 @@ def test_sensors_with_offsets_and_ranges_of_their_own_are_read_in_their_units():
         mean = fitted.predict(X[10:], context=(X[:10], y[:10]))
         shares.append(np.mean((mean - y[10:]) ** 2) / np.var(y))
     assert np.median(shares) < 0.1  # of the variance about the task's mean
+
+
+def test_own_units_are_taken_from_all_digits(monkeypatch):
+    seen, original = [], OwnUnits.fit
+
+    def fit(tables):
+        seen.extend(part.dtype for table in tables for part in table)
+        return original(tables)
+
+    monkeypatch.setattr(OwnUnits, "fit", fit)
+    NPRegressor(**{**QUICK, "max_steps": 2, "model": "cnp"}).fit_tasks(offset_sines(6))
+    assert set(seen) == {torch.float64}
 
 
 def test_tables_may_differ_widely_in_size():
