@@ -133,7 +133,7 @@ def functions_of(predictive: Predictive, noise: bool, generator: torch.Generator
     draws, _, tasks = predictive.shape[:3]
     # Draws become tasks, [K, S, B, T, ·] -> [1, S, K·B, T, ·], of which each is sampled once.
     single = predictive.map(lambda array: array.transpose(0, 1).flatten(1, 2).unsqueeze(0))
-    y = single.sample(1, generator)[0] if noise else single.mean
+    y = single.sample(1, generator)[0] if noise else single.function_mean(generator)
     return y.unflatten(0, (draws, tasks))
 
 

@@ -52,6 +52,7 @@ class RunningBatch:
         names = set(model.noise_shapes(task.num_tasks, 1, 1, 1, shared=True))
         self.random, self.local, self.shares_draws = bool(names), "local" in names, bool(names - {"local"})
         self.latent = "global" in names
+        self.together = per == "task" and model.likelihood.coherent
         # z_G has a proposal for a whole task, or for a target with draws of its own.
         self.proposes_global = self.latent and (per == "task" or task.num_targets == 1)
 
@@ -125,6 +126,8 @@ class RunningBatch:
         at_once_local = min(num_local, max(1, self.chunk // together))
         at_once = min(num_global, max(1, self.chunk // (together * at_once_local)))
         step = max(1, self.chunk // (tasks * at_once_local * at_once))
+        if self.together:  # one density of all targets cannot be cut
+            step = targets
         wanted = self.proposes_global and self.prior_share < 1
         pair = _global_latent(self.model, self.task, self.chunk) if wanted else None
         for draws in _parts(num_global, at_once):
@@ -172,6 +175,8 @@ class RunningBatch:
                 local, log_weight = propose(pair, local, self.prior_share, self.generator)
             noise = {**noise, "local": local}
         raw = self.model.decode(summary, x, noise)  # [K, S, B, T, raw]
+        if self.together:
+            return self.model.likelihood.score(raw, y, self.counted)[:, 0]
         log_prob = draw_log_prob(self.model.likelihood, raw, y, self.per == "output")
         if log_weight is not None:
             log_prob = log_prob + (log_weight.unsqueeze(-1) if self.per == "output" else log_weight)

@@ -13,6 +13,7 @@ class Likelihood(nn.Module, ABC):
 
     dim_raw: int
     dim_encoded: int
+    coherent: bool = False  # whether all targets of a task have one density together, and not one each
     common: Tensor | None = None  # set by a training step only, see `Objective.common_steps`
 
     @abstractmethod
@@ -21,7 +22,14 @@ class Likelihood(nn.Module, ABC):
 
     @abstractmethod
     def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
-        """The training term of each point, [..., B, T]."""
+        """The training term of each point by itself, [..., B, T]."""
+
+    def score(self, raw: Tensor, y: Tensor, counted: Tensor) -> Tensor:
+        """The training term of each point where `counted` [B, T] is True, [..., B, T]; of others anything finite.
+
+        Where targets have one density together, each point has an equal share of it.
+        """
+        return self.log_prob(raw, y)
 
     @abstractmethod
     def components(self, raw: Tensor) -> tuple[Tensor, ...]:

@@ -27,10 +27,11 @@ class Architecture:
         dim_x: number of inputs; for images the number of pixels, channels × height × width.
         dim_y: number of outputs, or of classes.
         likelihood: "gaussian" (learned σ), "mixture" (of Gaussians, shared by all outputs), "low-rank" (a Gaussian over
-            all outputs), "squared-error", "categorical", or "number-or-class" (with `dim_y` classes).
+            all outputs), "coherent" (one over all targets as well, whose draws are functions), "squared-error",
+            "categorical", or "number-or-class" (with `dim_y` classes).
         num_components: components of a "mixture".
         background: weight of a wide component that bounds the loss of an outlier under a "mixture"; 0 for none.
-        rank: columns of the covariance factor of a "low-rank" Gaussian.
+        rank: columns of the covariance factor of a "low-rank" or a "coherent" Gaussian; None is 2 and 32.
         embed_x: "none", "mlp", "fourier", "lenet" or "vgg": how inputs are embedded before anything else.
         embed_x_hidden: hidden sizes of an "mlp" embedding.
         num_waves: waves of a "fourier" embedding, each twice as fast as the one before.
@@ -109,7 +110,7 @@ class Architecture:
     score_context: bool | None = None
     num_components: int = 20
     background: float = 0.0
-    rank: int = 2
+    rank: int | None = None
     transformer: Transformer = field(default_factory=Transformer)
     cells: Transformer = field(default_factory=lambda: Transformer(num_layers=2))
     coded_x: bool = False
@@ -118,8 +119,10 @@ class Architecture:
     constant_x: int = 0
 
     def __post_init__(self) -> None:
-        sizes = ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank", "num_waves")
+        sizes = ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "num_waves")
         at_least_one(**{name: getattr(self, name) for name in sizes})
+        if self.rank is not None:
+            at_least_one(rank=self.rank)
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
         if not 0 <= self.constant_x < self.dim_x or (self.coded_x and self.constant_x):
@@ -204,7 +207,8 @@ def make_likelihood(arch: Architecture) -> likelihoods.Likelihood:
         "mixture": lambda: likelihoods.GaussianMixture(
             arch.dim_y, arch.num_components, *sigma, arch.background
         ),
-        "low-rank": lambda: likelihoods.LowRankGaussian(arch.dim_y, arch.rank, *sigma),
+        "low-rank": lambda: likelihoods.LowRankGaussian(arch.dim_y, arch.rank or 2, *sigma),
+        "coherent": lambda: likelihoods.Coherent(arch.dim_y, arch.rank or 32, *sigma),
         "squared-error": lambda: likelihoods.FixedGaussian(arch.dim_y),
         "categorical": lambda: likelihoods.Categorical(arch.dim_y),
         "number-or-class": lambda: likelihoods.NumberOrClass(

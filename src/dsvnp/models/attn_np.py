@@ -68,7 +68,7 @@ class AttnNP(NeuralProcess):
         values = self._values(x, y, in_context)
         z_attn = self.attention(x, x, values, in_context, self.arch.attend_self)  # [B, T, Z]
         raw = self.decoder(x, z_attn, z[:, None, :, None])  # [K, 1, B, T, raw]
-        log_likelihood = self.likelihood.log_prob(raw, y_target)
+        log_likelihood = self.likelihood.score(raw, y_target, self.counted(task))
         return Draws(log_likelihood, self.counted(task), q_global=q, p_global=p, z_global=z)
 
     def summarise(self, task: Task, noise: Noise) -> _Summary:

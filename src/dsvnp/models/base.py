@@ -54,6 +54,11 @@ class NeuralProcess(FunctionDraws):
         self.arch = arch
         self.likelihood = make_likelihood(arch)
         self._build(embedding)
+        if self.likelihood.coherent and "local" in self.noise_shapes(1, 1, 1, 1, shared=True):
+            raise ValueError(
+                f"a {arch.likelihood!r} likelihood joins all targets and allows no latent of each, got {self.name!r}; "
+                "use it with 'tnp', 'cnp' or another model without z_*"
+            )
 
     # --- hooks that a model fills in ---
 
@@ -234,17 +239,18 @@ class NeuralProcess(FunctionDraws):
         drawn from its prior otherwise, and where `local_latent` gives none.
         """
         y_target, _ = task.all_points()
+        counted = self.counted(task)
         summary = self.read_all(task, noise)
         local = self.local_latent(summary, task.x_target, y_target) if propose_local else None
         if local is None:
             raw = self.decode(summary, task.x_target, noise)
-            return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
+            return Draws(self.likelihood.score(raw, y_target, counted), counted)
         q_local, p_local = local
         z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, Z]
         prior = p_local.unsqueeze(1)
         own = {**noise, "local": (z_local - prior.mean) / prior.scale}  # `decode` draws mean + scale · noise
-        log_likelihood = self.likelihood.log_prob(self.decode(summary, task.x_target, own), y_target)
-        return Draws(log_likelihood, self.counted(task), q_local=q_local, p_local=p_local, z_local=z_local)
+        log_likelihood = self.likelihood.score(self.decode(summary, task.x_target, own), y_target, counted)
+        return Draws(log_likelihood, counted, q_local=q_local, p_local=p_local, z_local=z_local)
 
     def forward(self, task: Task, *args: Any, **kwargs: Any) -> Bound:
         """Return the objective; `torch.func.functional_call` calls a module's forward."""

@@ -46,7 +46,8 @@ class CNP(NeuralProcess):
         y_target, in_context = task.all_points()
         x, y = self.embed.pair(task.x_target, y_target, self.likelihood)
         raw = self.decoder(x, *self._context(x, y, in_context))[None, None]  # [1, 1, B, T, raw]
-        return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
+        counted = self.counted(task)
+        return Draws(self.likelihood.score(raw, y_target, counted), counted)
 
     def summarise(self, task: Task, noise: Noise) -> tuple[Tensor, ...]:
         """r_C, [B, 1, H], or what each of two deterministic paths makes of the context."""

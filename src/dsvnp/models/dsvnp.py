@@ -67,7 +67,7 @@ class DSVNP(NeuralProcess):
         q_local, p_local = self._local((z_task, *path), x, y)  # [K, B, T, Z]
         z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, Z]
         raw = self.decoder(x, z_task[:, None], z_local, *path)  # [K, S, B, T, raw]
-        log_likelihood = self.likelihood.log_prob(raw, y_target)
+        log_likelihood = self.likelihood.score(raw, y_target, self.counted(task))
         return Draws(
             log_likelihood, self.counted(task), q_global, p_global, z_global, q_local, p_local, z_local
         )

@@ -95,7 +95,7 @@ class DSVTNP(NeuralProcess):
         q_local, p_local = self._local(z_task.detach(), h.detach(), y)  # [K, B, T, L]
         z_local = q_local.unsqueeze(1).sample(noise.get("local"))  # [K, S, B, T, L]
         raw = self.decoder(h, z_task[:, None], z_local)  # [K, S, B, T, raw]
-        log_likelihood = self.likelihood.log_prob(raw, y_target)
+        log_likelihood = self.likelihood.score(raw, y_target, self.counted(task))
         return Draws(
             log_likelihood, self.counted(task), q_global, p_global, z_global, q_local, p_local, z_local
         )

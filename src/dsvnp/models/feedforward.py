@@ -45,7 +45,8 @@ class Feedforward(NeuralProcess):
         """Score all points; neither network reads the context."""
         assert task.y_target is not None
         raw = self.decode(None, task.x_target, noise)
-        return Draws(self.likelihood.log_prob(raw, task.y_target), self.counted(task))
+        counted = self.counted(task)
+        return Draws(self.likelihood.score(raw, task.y_target, counted), counted)
 
     def summarise(self, task: Task, noise: Noise) -> None:
         """Return nothing: the context is not read."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dsvnp import autoregression
+from dsvnp.likelihoods import Likelihood
 from dsvnp.models.noise import evaluating
 from dsvnp.naming import at_least_one
 from dsvnp.networks import Shape
@@ -24,6 +25,8 @@ from dsvnp.task import Task
 
 class FunctionDraws(nn.Module, ABC):
     """What a `NeuralProcess` does with several targets together, on top of one pass over context and targets."""
+
+    likelihood: Likelihood
 
     @abstractmethod
     def noise_shapes(self, *args: Any, **kwargs: Any) -> dict[str, Shape]:
@@ -61,9 +64,9 @@ class FunctionDraws(nn.Module, ABC):
             num_samples: number of functions N for each task.
             noise: whether outputs are observations; otherwise each is the mean that its function has there.
             autoregressive: whether a function is a chain of the model's own samples (see `dsvnp.autoregression`) or a
-                draw of z_G, or of a dropout mask. None takes a draw where the model has one and a chain elsewhere:
-                without either, the outputs of a conditional model are independent. Pass True where z_G has collapsed,
-                as that of DSVTNP does (see `dsvnp.models.dsvtnp`): its draws hardly differ. `epistemic / variance` of
+                draw: of z_G, of a dropout mask, or of a coherent likelihood. None takes a draw where the model has one
+                and a chain elsewhere: without either, the outputs of a conditional model are independent. Pass True
+                where z_G has collapsed, as that of DSVTNP does: its draws hardly differ. `epistemic / variance` of
                 `predict(task, num_local=16)` is the share of the variance that z_G carries.
             block: number of targets that are sampled at once, if autoregressive.
             visits: number of targets, in a random order, that a chain visits; all others are predicted from these, each
@@ -79,7 +82,7 @@ class FunctionDraws(nn.Module, ABC):
         """
         if autoregressive is None:
             shapes = self.noise_shapes(task.num_tasks, task.num_targets, 1, 1, shared=True)
-            autoregressive = not set(shapes) - {"local"}
+            autoregressive = not (self.likelihood.coherent or set(shapes) - {"local"})
         task = replace(task, y_target=None)
         self.check(task, 1, num_local, validate)
         at_least_one(num_samples=num_samples, block=block, **({} if visits is None else {"visits": visits}))

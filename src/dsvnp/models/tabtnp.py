@@ -152,7 +152,8 @@ class TabTNP(NeuralProcess):
             if not self.arch.score_context
             else self.decode(summary, task.x_target, noise)
         )
-        return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
+        counted = self.counted(task)
+        return Draws(self.likelihood.score(raw, y_target, counted), counted)
 
     def summarise(self, task: Task, noise: Noise) -> Summary:
         """Keys and values of the context in each layer."""

@@ -104,7 +104,8 @@ class TNP(NeuralProcess):
         y_target, _ = task.all_points()
         _, h, _ = self.backbone.points(task, bool(self.arch.score_context))
         raw = self.decoder(h)[None, None]  # [1, 1, B, T, raw]
-        return Draws(self.likelihood.log_prob(raw, y_target), self.counted(task))
+        counted = self.counted(task)
+        return Draws(self.likelihood.score(raw, y_target, counted), counted)
 
     def summarise(self, task: Task, noise: Noise) -> list[Slots]:
         """Keys and values of the context in each layer."""

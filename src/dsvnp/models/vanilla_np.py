@@ -42,7 +42,7 @@ class NP(NeuralProcess):
         q, p = self.z_global(x, y, task.mask_target, in_context)
         z = q.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
         raw = self.decoder(x, *self._path(x, y, in_context), z[:, None, :, None])  # [K, 1, B, T, raw]
-        log_likelihood = self.likelihood.log_prob(raw, y_target)
+        log_likelihood = self.likelihood.score(raw, y_target, self.counted(task))
         return Draws(log_likelihood, self.counted(task), q_global=q, p_global=p, z_global=z)
 
     def summarise(self, task: Task, noise: Noise) -> tuple[Tensor, ...]:

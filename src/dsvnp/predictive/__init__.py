@@ -15,4 +15,5 @@ from dsvnp.predictive.categorical import CategoricalPredictive as CategoricalPre
 from dsvnp.predictive.categorical import entropy_of as entropy_of
 from dsvnp.predictive.gaussian import GaussianPredictive as GaussianPredictive
 from dsvnp.predictive.independent import IndependentPredictive as IndependentPredictive
+from dsvnp.predictive.low_rank import CoherentPredictive as CoherentPredictive
 from dsvnp.predictive.low_rank import LowRankPredictive as LowRankPredictive

@@ -106,6 +106,10 @@ class Predictive(ABC):
             out.append(self._pick(k.expand_as(s), s, generator))
         return torch.stack(out)
 
+    def function_mean(self, generator: torch.Generator | None = None) -> Tensor:
+        """The mean of one function, [B, T, D], given one draw of z_G; most kinds draw nothing further."""
+        return self.mean
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Apply a function to every array [K, S, B, T, ·]: take some draws or targets, or move them to a device."""
         return self.like(*(function(array) for array in self.arrays()))

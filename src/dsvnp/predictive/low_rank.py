@@ -1,6 +1,8 @@
-"""Gaussians over all outputs with a low-rank covariance: their log-density and their predictive distribution.
+"""Gaussians over all outputs with a low-rank covariance: their log-density and their predictive distributions.
 
     y = μ + W η + σ ∘ ε,   η ~ N(0, I_R),  ε ~ N(0, I_D),   so Cov(y) = diag(σ²) + W Wᵀ
+
+Each target has an η of its own, or all targets of a task have one: its draws are coherent functions.
 
 With A = W/σ and e = (y − μ)/σ (row by row), Woodbury's identity and the determinant lemma give
 
@@ -9,13 +11,14 @@ With A = W/σ and e = (y − μ)/σ (row by row), Woodbury's identity and the de
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from dsvnp.gaussian import HALF_LOG_2PI
-from dsvnp.predictive.base import choose
+from dsvnp.predictive.base import choose, log_mean_exp
 from dsvnp.predictive.gaussian import GaussianPredictive
 
 
@@ -31,17 +34,17 @@ def low_rank_log_prob(y: Tensor, loc: Tensor, noise: Tensor, factor: Tensor) -> 
     error = torch.where(there, (torch.where(there, y, 0.0) - loc) / noise, 0.0)
     slope = torch.where(there.unsqueeze(-1), factor / noise.unsqueeze(-1), 0.0)  # A, 0 for a missing output
     rank = factor.shape[-1]
-    identity = torch.eye(rank, dtype=slope.dtype, device=slope.device).expand(*slope.shape[:-2], -1, -1)
-    columns = list(torch.cat([slope, identity], -2).unbind(-1))  # R columns of [A; I], each [..., D + R]
-    rest = torch.cat([error, torch.zeros_like(slope[..., 0, :])], -1)  # [e; 0]
+    upper = torch.cat([slope, error.unsqueeze(-1)], -1)  # [A, e], [..., D, R + 1]
+    lower = torch.eye(rank, rank + 1, dtype=upper.dtype, device=upper.device)
+    rest = torch.cat([upper, lower.expand(*upper.shape[:-2], -1, -1)], -2)  # [A, e; I, 0]
     log_det = torch.where(there, 2 * (torch.log(noise) + HALF_LOG_2PI), 0.0).sum(-1)  # of 2π Cov
-    for j, column in enumerate(columns):
-        # Earlier columns hold 0 where this one holds its own 1: its length stays at least 1.
-        length = column.square().sum(-1, keepdim=True)
-        log_det = log_det + torch.log(length.squeeze(-1))
-        rest = _without(rest, column, length)
-        columns[j + 1 :] = [_without(later, column, length) for later in columns[j + 1 :]]
-    return -0.5 * (rest.square().sum(-1) + log_det)
+    for _ in range(rank):
+        # The first column leaves the others. Those before it hold 0 where it holds its own 1: it is at least 1 long.
+        column, rest = rest[..., :1], rest[..., 1:]
+        squared = column.square().sum(-2, keepdim=True)
+        log_det = log_det + torch.log(squared[..., 0, 0])
+        rest = rest - column * ((column * rest).sum(-2, keepdim=True) / squared)
+    return -0.5 * (rest.square().sum((-2, -1)) + log_det)
 
 
 class LowRankPredictive(GaussianPredictive):
@@ -97,20 +100,58 @@ class LowRankPredictive(GaussianPredictive):
         """Return the predictive of some outputs, the others integrated out."""
         return self._with(self.loc[..., index], self.noise[..., index], self.factor[..., index, :])
 
-    def _with(self, loc: Tensor, noise: Tensor, factor: Tensor) -> LowRankPredictive:
-        return LowRankPredictive(
-            loc, noise, factor, self.log_weights, components_per_draw=self.components_per_draw
-        )
+    def _with(self, loc: Tensor, noise: Tensor, factor: Tensor) -> Self:
+        return type(self)(loc, noise, factor, self.log_weights, components_per_draw=self.components_per_draw)
 
     def _pick(self, k: Tensor, s: Tensor, generator: torch.Generator | None) -> Tensor:
         loc, noise, factor = (choose(part, k, s) for part in (self.loc, self.noise, self.factor))
-        own, shared = (
-            torch.randn(like.shape, generator=generator, dtype=loc.dtype, device=loc.device)
-            for like in (loc, factor[..., 0, :])
-        )
-        return loc + noise * own + (factor * shared.unsqueeze(-2)).sum(-1)
+        own = torch.randn(loc.shape, generator=generator, dtype=loc.dtype, device=loc.device)
+        return loc + self._shared(factor, generator) + noise * own
+
+    def _shared(self, factor: Tensor, generator: torch.Generator | None) -> Tensor:
+        """W η, [B, T, D], for a new η of each target."""
+        return _moved(factor, factor.shape[:2], generator)
 
 
-def _without(vector: Tensor, direction: Tensor, length: Tensor) -> Tensor:
-    """Take the part along `direction`, of squared length `length`, out of a vector; all [..., N]."""
-    return vector - direction * ((direction * vector).sum(-1, keepdim=True) / length)
+class CoherentPredictive(LowRankPredictive):
+    """Low-rank Gaussians over all targets of a task: within a component, η is the same for all of them.
+
+    η decides the function, as a draw of z_G does: what it moves is `epistemic`. Whatever is asked of single targets is
+    the same as with an η for each. A draw of z_G has one component, or targets could not share its η.
+    """
+
+    def __init__(self, loc: Tensor, noise: Tensor, factor: Tensor, *args: Any, **kwargs: Any) -> None:
+        if loc.shape[1] != 1:
+            raise ValueError(
+                f"targets that share η need one component for each draw of z_G, got {loc.shape[1]}; "
+                "use a head or a model without z_*"
+            )
+        super().__init__(loc, noise, factor, *args, **kwargs)
+
+    @property
+    def epistemic(self) -> Tensor:
+        """Var(E[y | z_G, η]), [B, T, D]."""
+        return super().epistemic + self._average(self.factor.square().sum(-1))
+
+    def log_prob_joint(self, y: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Log-density of all targets of a task together, [B]; with a mask [B, T], of those where it is True."""
+        self._check_width(y, self.shape[-1])
+        known = y if mask is None else torch.where(mask.unsqueeze(-1), y, torch.nan)
+        parts = (part.flatten(3, 4) for part in (self.loc, self.noise, self.factor))  # [K, 1, B, T·D, ·]
+        return log_mean_exp(low_rank_log_prob(known.expand_as(self.loc[0, 0]).flatten(1), *parts), (0, 1))
+
+    def function_mean(self, generator: torch.Generator | None = None) -> Tensor:
+        """The mean of a function that one η of each task decides, [B, T, D]; of one draw of z_G."""
+        return self.mean + self._shared(self.factor.squeeze((0, 1)), generator)
+
+    def _shared(self, factor: Tensor, generator: torch.Generator | None) -> Tensor:
+        """W η, [B, T, D], for a new η of each task."""
+        return _moved(factor, (len(factor), 1), generator)
+
+
+def _moved(factor: Tensor, like: Sequence[int], generator: torch.Generator | None) -> Tensor:
+    """W η of a factor [B, T, D, R], with as many draws of η as `like` says, [B, T] or [B, 1]."""
+    drawn = torch.randn(
+        *like, factor.shape[-1], generator=generator, dtype=factor.dtype, device=factor.device
+    )
+    return (factor * drawn.unsqueeze(-2)).sum(-1)

@@ -41,6 +41,7 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     "equivariant": {"equivariant": True},
     "rotary": {"equivariant": True, "rotary": 40.0},
 }
+COHERENT = "coherent"  # a head whose draws are functions, one Gaussian over all targets
 BLOCK = "block"  # AttnNP with the blocks of the public code behind the published figures
 ATTENTIONS = {**dict.fromkeys(DIFFERENCES, "tnp"), BLOCK: "attnnp"}  # the model of each kind
 CEILINGS = (Label("gp"), Label("gp", "floor"), Label("gp", "integrated"))
@@ -52,6 +53,7 @@ PUBLISHED = {
     ("tnp", "marginal"): (1.39, 0.95),
     ("tnp", "chain"): (1.63, 1.21),
 }
+PUBLISHED_COHERENT = {"rbf": 1.46, "matern52": 1.02}  # TNP-ND's joint
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class FieldExperiment(WithWeights):
         *WithWeights.extendable,
         "floors",
         "mixtures",
+        "coherent",
         "attentions",
         "chains",
         "ceilings",
@@ -82,6 +85,7 @@ class FieldExperiment(WithWeights):
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
     floors: tuple[str, ...] = ("own", "other")  # σ as the field has it for a model, and the other way
     mixtures: tuple[str, ...] = ("tnp",)  # models that have rows with a mixture head as well
+    coherent: tuple[str, ...] = ("tnp",)  # … and with a head over all targets
     # kinds of attention that TNP and AttnNP have further rows with
     attentions: tuple[str, ...] = tuple(ATTENTIONS)
     chains: tuple[str, ...] = ("cnp", "tnp", "dsvtnp")  # models whose joint is also taken by autoregression
@@ -138,21 +142,24 @@ class FieldExperiment(WithWeights):
                 lookup(model, MODELS, "model")
                 other = ("no-floor" if has_floor(model) else "floor") if FLOORS[floor] else ""
                 found.append(Label(model, other))
-                if model in self.mixtures:
-                    found.append(Label(model, f"mixture-{other}".rstrip("-")))
+                for head, models in (("mixture", self.mixtures), (COHERENT, self.coherent)):
+                    if model in models:
+                        found.append(Label(model, f"{head}-{other}".rstrip("-")))
                 if not other:
                     found += [Label(model, kind) for kind in self.attentions if ATTENTIONS[kind] == model]
         return [*found, *(CEILINGS if self.ceilings else ())]
 
     def paper_figure(self, label: Label, m: Measurement) -> tuple[float | None, float | None]:
         """The published figure of a model as the field has it, AttnNP with either attention; it has no spread."""
+        if label == Label("tnp", COHERENT) and (m.metric, m.split) == ("log-likelihood", "joint"):
+            return PUBLISHED_COHERENT.get(m.dataset), None
         value, _ = super().paper_figure(label, m) if label.variant in ("", BLOCK) else (None, None)
         return value, None
 
     def architecture(self, label: Label) -> Architecture:
         """Sizes, head and σ of a row."""
         head = sigma(label.model, other=label.variant.endswith("floor"))
-        kind = "mixture" if label.variant.startswith("mixture") else "gaussian"
+        kind = next((head for head in ("mixture", COHERENT) if label.variant.startswith(head)), "gaussian")
         attention = BLOCK if label.variant == BLOCK else "dot"
         stack = replace(self.recipe.transformer, **DIFFERENCES.get(label.variant, {}))
         return self.recipe.architecture(
