@@ -7,7 +7,8 @@ Each has `dim_raw` (what the decoder must put out), `dim_encoded` (the size of y
     FixedGaussian     the same with one fixed σ, trained by squared error
     GaussianMixture   Σ_m w_m Π_d N(y_d; μ_md, σ_md²)        several branches, shared by all outputs
     LowRankGaussian   N(y; μ, diag(σ²) + W Wᵀ)               outputs that vary together
-    Coherent          N(y_T; μ, diag(σ²) + W Wᵀ)             all targets that vary together: whole functions
+    Coherent          N(y_T; μ, diag(σ²) + W Wᵀ)             all targets of a task together: whole functions
+    CoherentMixture   mixtures joined by a Gaussian copula   the same for any distributions of single targets
     Categorical       one of several classes
     NumberOrClass     a mixture of Gaussians or classes, as each task says: for networks that learn from both
 """
@@ -15,7 +16,8 @@ Each has `dim_raw` (what the decoder must put out), `dim_encoded` (the size of y
 from dsvnp.likelihoods.base import Likelihood as Likelihood
 from dsvnp.likelihoods.classes import Categorical as Categorical
 from dsvnp.likelihoods.classes import NumberOrClass as NumberOrClass
-from dsvnp.likelihoods.numbers import Coherent as Coherent
+from dsvnp.likelihoods.coherent import Coherent as Coherent
+from dsvnp.likelihoods.coherent import CoherentMixture as CoherentMixture
 from dsvnp.likelihoods.numbers import FixedGaussian as FixedGaussian
 from dsvnp.likelihoods.numbers import Gaussian as Gaussian
 from dsvnp.likelihoods.numbers import GaussianMixture as GaussianMixture

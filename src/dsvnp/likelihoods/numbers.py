@@ -1,4 +1,4 @@
-"""Likelihoods of numbers: Gaussians with a learned or a fixed σ, mixtures, covariances of outputs or targets."""
+"""Likelihoods of numbers: Gaussians with a learned or a fixed σ, mixtures, covariances of outputs."""
 
 import math
 
@@ -10,7 +10,7 @@ from dsvnp.gaussian import gaussian_log_prob
 from dsvnp.likelihoods.base import Likelihood
 from dsvnp.naming import lookup
 from dsvnp.networks import full_precision
-from dsvnp.predictive import CoherentPredictive, GaussianPredictive, LowRankPredictive, Predictive
+from dsvnp.predictive import GaussianPredictive, LowRankPredictive, Predictive
 from dsvnp.predictive.low_rank import low_rank_log_prob
 
 LOWEST_LOG_SIGMA = -12.0  # σ of 6e-6: below, squared residuals over σ² leave what single precision can sum
@@ -200,61 +200,6 @@ class LowRankGaussian(LearnedSigma):
         size = (self.dim_y, self.rank)
         mean, scale, factor = full_precision(raw).split([self.dim_y, self.dim_y, math.prod(size)], dim=-1)
         return mean, self.held(self.sigma(scale)), factor.unflatten(-1, size) + self.offsets
-
-
-class Coherent(LearnedSigma):
-    """One Gaussian over all targets and outputs of a task, with a low-rank covariance: its draws are functions.
-
-        y_t = μ_t + √ρ_t s_t U_t η + √(1 − ρ_t) s_t ε_t,    η ~ N(0, I_R) for the whole task,  ε_t ~ N(0, I)
-
-    s is the standard deviation of an output by itself, with the forms of σ in `LearnedSigma`; ρ is the share of its
-    variance that functions carry, and the rows of U have length 1, so that U_t·U_u is the correlation of two outputs,
-    noise apart. η is a global latent that is integrated out: there is no posterior to learn, and nothing favours its
-    collapse. A floor bounds the noise from below, and s with it. The Gaussian NP (Markou et al., 2022) and TNP-ND
-    (Nguyen & Grover, 2022) are relatives.
-    """
-
-    coherent = True
-
-    def __init__(self, dim_y: int, rank: int = 32, floor: float = 0.1, form: str = "softplus") -> None:
-        super().__init__(dim_y, floor, form)
-        if rank < 1:
-            raise ValueError(f"functions need at least 1 dimension, got rank={rank}")
-        self.rank = rank
-        self.dim_raw = dim_y * (3 + rank)
-
-    def components(self, raw: Tensor) -> tuple[Tensor, ...]:
-        """μ and the noise's σ, [K, S, B, T, D], and √ρ s U with its rows side by side, [K, S, B, T, D·R]."""
-        mean, noise, factor = self._split(raw)
-        return mean, noise, factor.flatten(-2)
-
-    def log_prob(self, raw: Tensor, y: Tensor) -> Tensor:
-        """Log-density of the outputs of each point that are there, together, whatever the other points are."""
-        return low_rank_log_prob(y, *self._split(raw))
-
-    def score(self, raw: Tensor, y: Tensor, counted: Tensor) -> Tensor:
-        """An equal share, for each counted point, of the log-density of all of them together; 0 for the others."""
-        mean, noise, factor = self._split(raw)
-        known = torch.where(counted.unsqueeze(-1), y, math.nan).flatten(-2)  # [B, T·D]
-        joint = low_rank_log_prob(
-            known, mean.flatten(-2), noise.flatten(-2), factor.flatten(-3, -2)
-        )  # [K, S, B]
-        return joint.unsqueeze(-1) * counted / counted.sum(-1, keepdim=True).clamp(min=1)
-
-    def predictive(self, *components: Tensor) -> Predictive:
-        """Low-rank Gaussians over all targets of a task, one for each draw of z_G."""
-        mean, noise, factor = components
-        return CoherentPredictive(mean, noise, factor.unflatten(-1, (self.dim_y, self.rank)))
-
-    def _split(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """μ and the noise's σ, [..., D], and √ρ s U, [..., D, R]."""
-        d = self.dim_y
-        mean, scale, share, rows = full_precision(raw).split([d, d, d, d * self.rank], dim=-1)
-        above = (self.sigma(scale).square() - self.floor**2).clamp(min=torch.finfo(scale.dtype).tiny)
-        noise = (self.floor**2 + above * torch.sigmoid(-share)).sqrt()
-        length = (above * torch.sigmoid(share)).sqrt()
-        rows = F.normalize(rows.unflatten(-1, (d, self.rank)), dim=-1)
-        return mean, self.held(noise), length.unsqueeze(-1) * rows
 
 
 class FixedGaussian(Regression):

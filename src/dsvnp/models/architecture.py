@@ -11,6 +11,7 @@ from torch import nn
 
 from dsvnp import likelihoods
 from dsvnp.aggregators import ATTENTIONS
+from dsvnp.likelihoods.coherent import DEFAULT_RANK
 from dsvnp.models.transformer import Transformer
 from dsvnp.naming import at_least_one, lookup
 from dsvnp.networks import MLP, VGG, VGG19, Fourier, LeNet
@@ -27,11 +28,12 @@ class Architecture:
         dim_x: number of inputs; for images the number of pixels, channels × height × width.
         dim_y: number of outputs, or of classes.
         likelihood: "gaussian" (learned σ), "mixture" (of Gaussians, shared by all outputs), "low-rank" (a Gaussian over
-            all outputs), "coherent" (one over all targets as well, whose draws are functions), "squared-error",
-            "categorical", or "number-or-class" (with `dim_y` classes).
+            all outputs), "coherent" (one over all targets as well, whose draws are functions), "coherent-mixture" (a
+            mixture for each target, joined by a copula), "squared-error", "categorical", or "number-or-class" (with
+            `dim_y` classes).
         num_components: components of a "mixture".
         background: weight of a wide component that bounds the loss of an outlier under a "mixture"; 0 for none.
-        rank: columns of the covariance factor of a "low-rank" or a "coherent" Gaussian; None is 2 and 32.
+        rank: columns of the covariance factor of a "low-rank" or a coherent likelihood; None is 2 and 32.
         embed_x: "none", "mlp", "fourier", "lenet" or "vgg": how inputs are embedded before anything else.
         embed_x_hidden: hidden sizes of an "mlp" embedding.
         num_waves: waves of a "fourier" embedding, each twice as fast as the one before.
@@ -208,7 +210,10 @@ def make_likelihood(arch: Architecture) -> likelihoods.Likelihood:
             arch.dim_y, arch.num_components, *sigma, arch.background
         ),
         "low-rank": lambda: likelihoods.LowRankGaussian(arch.dim_y, arch.rank or 2, *sigma),
-        "coherent": lambda: likelihoods.Coherent(arch.dim_y, arch.rank or 32, *sigma),
+        "coherent": lambda: likelihoods.Coherent(arch.dim_y, arch.rank or DEFAULT_RANK, *sigma),
+        "coherent-mixture": lambda: likelihoods.CoherentMixture(
+            arch.dim_y, arch.rank or DEFAULT_RANK, arch.num_components, *sigma, arch.background
+        ),
         "squared-error": lambda: likelihoods.FixedGaussian(arch.dim_y),
         "categorical": lambda: likelihoods.Categorical(arch.dim_y),
         "number-or-class": lambda: likelihoods.NumberOrClass(

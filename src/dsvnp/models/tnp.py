@@ -13,13 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from dsvnp.likelihoods import Categorical, Likelihood
+from dsvnp.likelihoods.coherent import DEFAULT_RANK
 from dsvnp.models.architecture import Architecture
 from dsvnp.models.base import NeuralProcess, Noise
 from dsvnp.models.parts import Embeddings
-from dsvnp.models.transformer import Slots, Trunk
+from dsvnp.models.transformer import Rotary, Slots, Trunk, turn
 from dsvnp.networks import MLP, Shape, full_precision
 from dsvnp.objectives import Draws
 from dsvnp.task import Task
+
+FASTEST = 40.0  # of the waves of a coherent likelihood, where attention has none, in radians per unit of x
 
 
 class Backbone(nn.Module):
@@ -81,6 +84,29 @@ class Backbone(nn.Module):
         return self.trunk.onto(self.tokens(self.embed.x(x_target)), x_target, memory)
 
 
+class TurnedRows(nn.Module):
+    """Turn pairs of a coherent likelihood's rows U, the last of the raw outputs, by angles ω·x.
+
+    An equivariant token does not say where it is. With U_t = R(x_t) u(h_t) the covariance of two targets is a sum of
+    waves of x_t − x_u: a shift of all inputs still changes nothing.
+    """
+
+    def __init__(self, arch: Architecture) -> None:
+        super().__init__()
+        self.dim_y, self.dim_x, self.rank = arch.dim_y, arch.dim_values, arch.rank or DEFAULT_RANK
+        if self.rank % 2:
+            raise ValueError(
+                f"an equivariant transformer turns pairs of rows, got rank={self.rank}; use an even one"
+            )
+        self.place = Rotary(self.dim_x, 1, self.rank, arch.transformer.rotary or FASTEST)
+
+    def forward(self, raw: Tensor, x: Tensor) -> Tensor:
+        rest, rows = raw.split([raw.shape[-1] - self.dim_y * self.rank, self.dim_y * self.rank], dim=-1)
+        rows = rows.unflatten(-1, (self.dim_y, self.rank)).transpose(-2, -3)  # [..., D, T, R]
+        rows = turn(rows, self.place(x[..., : self.dim_x]))
+        return torch.cat([rest, rows.transpose(-2, -3).flatten(-2)], dim=-1)
+
+
 @final
 class TNP(NeuralProcess):
     """Transformer neural process with independent targets (TNP-D)."""
@@ -92,6 +118,9 @@ class TNP(NeuralProcess):
     def _build(self, embedding: nn.Module | None) -> None:
         self.backbone = Backbone(self.arch, self.likelihood, embedding)
         self.decoder = MLP([self.arch.transformer.width], self.arch.decoder, self.likelihood.dim_raw)
+        self.turned: TurnedRows | None = None
+        if self.likelihood.coherent and self.arch.transformer.equivariant:
+            self.turned = TurnedRows(self.arch)
 
     def noise_shapes(
         self, num_tasks: int, num_targets: int, num_global: int, num_local: int, shared: bool
@@ -103,7 +132,7 @@ class TNP(NeuralProcess):
         """Score the targets outside the context; all points if the architecture asks for it."""
         y_target, _ = task.all_points()
         _, h, _ = self.backbone.points(task, bool(self.arch.score_context))
-        raw = self.decoder(h)[None, None]  # [1, 1, B, T, raw]
+        raw = self._raw(h, task.x_target)
         counted = self.counted(task)
         return Draws(self.likelihood.score(raw, y_target, counted), counted)
 
@@ -113,5 +142,12 @@ class TNP(NeuralProcess):
 
     def decode(self, summary: list[Slots], x_target: Tensor, noise: Noise) -> Tensor:
         """Raw outputs, one component."""
-        raw: Tensor = self.decoder(self.backbone.targets(summary, x_target))
-        return raw[None, None]
+        return self._raw(self.backbone.targets(summary, x_target), x_target)
+
+    def _raw(self, h: Tensor, x: Tensor) -> Tensor:
+        """Raw outputs of tokens [B, T, W] at x, one component, [1, 1, B, T, raw]."""
+        return self.turn_rows(self.decoder(h), x)[None, None]
+
+    def turn_rows(self, raw: Tensor, x: Tensor) -> Tensor:
+        """Raw outputs at x with the rows of a coherent likelihood turned, where tokens do not say where they are."""
+        return raw if self.turned is None else self.turned(raw, x)

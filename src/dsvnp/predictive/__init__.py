@@ -13,7 +13,8 @@ from dsvnp.predictive.base import concatenate as concatenate
 from dsvnp.predictive.base import log_mean_exp as log_mean_exp
 from dsvnp.predictive.categorical import CategoricalPredictive as CategoricalPredictive
 from dsvnp.predictive.categorical import entropy_of as entropy_of
+from dsvnp.predictive.coherent import CoherentMixturePredictive as CoherentMixturePredictive
+from dsvnp.predictive.coherent import CoherentPredictive as CoherentPredictive
 from dsvnp.predictive.gaussian import GaussianPredictive as GaussianPredictive
 from dsvnp.predictive.independent import IndependentPredictive as IndependentPredictive
-from dsvnp.predictive.low_rank import CoherentPredictive as CoherentPredictive
 from dsvnp.predictive.low_rank import LowRankPredictive as LowRankPredictive

@@ -2,8 +2,6 @@
 
     y = μ + W η + σ ∘ ε,   η ~ N(0, I_R),  ε ~ N(0, I_D),   so Cov(y) = diag(σ²) + W Wᵀ
 
-Each target has an η of its own, or all targets of a task have one: its draws are coherent functions.
-
 With A = W/σ and e = (y − μ)/σ (row by row), Woodbury's identity and the determinant lemma give
 
     ln |Cov| = Σ_d ln σ_d² + ln |I + AᵀA|,      (y − μ)ᵀ Cov⁻¹ (y − μ) = min_η ‖e − A η‖² + ‖η‖².
@@ -12,13 +10,13 @@ With A = W/σ and e = (y − μ)/σ (row by row), Woodbury's identity and the de
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from dsvnp.gaussian import HALF_LOG_2PI
-from dsvnp.predictive.base import choose, log_mean_exp
+from dsvnp.predictive.base import choose
 from dsvnp.predictive.gaussian import GaussianPredictive
 
 
@@ -110,46 +108,10 @@ class LowRankPredictive(GaussianPredictive):
 
     def _shared(self, factor: Tensor, generator: torch.Generator | None) -> Tensor:
         """W η, [B, T, D], for a new η of each target."""
-        return _moved(factor, factor.shape[:2], generator)
+        return moved(factor, factor.shape[:2], generator)
 
 
-class CoherentPredictive(LowRankPredictive):
-    """Low-rank Gaussians over all targets of a task: within a component, η is the same for all of them.
-
-    η decides the function, as a draw of z_G does: what it moves is `epistemic`. Whatever is asked of single targets is
-    the same as with an η for each. A draw of z_G has one component, or targets could not share its η.
-    """
-
-    def __init__(self, loc: Tensor, noise: Tensor, factor: Tensor, *args: Any, **kwargs: Any) -> None:
-        if loc.shape[1] != 1:
-            raise ValueError(
-                f"targets that share η need one component for each draw of z_G, got {loc.shape[1]}; "
-                "use a head or a model without z_*"
-            )
-        super().__init__(loc, noise, factor, *args, **kwargs)
-
-    @property
-    def epistemic(self) -> Tensor:
-        """Var(E[y | z_G, η]), [B, T, D]."""
-        return super().epistemic + self._average(self.factor.square().sum(-1))
-
-    def log_prob_joint(self, y: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Log-density of all targets of a task together, [B]; with a mask [B, T], of those where it is True."""
-        self._check_width(y, self.shape[-1])
-        known = y if mask is None else torch.where(mask.unsqueeze(-1), y, torch.nan)
-        parts = (part.flatten(3, 4) for part in (self.loc, self.noise, self.factor))  # [K, 1, B, T·D, ·]
-        return log_mean_exp(low_rank_log_prob(known.expand_as(self.loc[0, 0]).flatten(1), *parts), (0, 1))
-
-    def function_mean(self, generator: torch.Generator | None = None) -> Tensor:
-        """The mean of a function that one η of each task decides, [B, T, D]; of one draw of z_G."""
-        return self.mean + self._shared(self.factor.squeeze((0, 1)), generator)
-
-    def _shared(self, factor: Tensor, generator: torch.Generator | None) -> Tensor:
-        """W η, [B, T, D], for a new η of each task."""
-        return _moved(factor, (len(factor), 1), generator)
-
-
-def _moved(factor: Tensor, like: Sequence[int], generator: torch.Generator | None) -> Tensor:
+def moved(factor: Tensor, like: Sequence[int], generator: torch.Generator | None) -> Tensor:
     """W η of a factor [B, T, D, R], with as many draws of η as `like` says, [B, T] or [B, 1]."""
     drawn = torch.randn(
         *like, factor.shape[-1], generator=generator, dtype=factor.dtype, device=factor.device

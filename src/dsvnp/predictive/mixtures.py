@@ -48,7 +48,7 @@ def mixture_crps(y: Tensor, loc: Tensor, scale: Tensor, log_weights: Tensor | No
 
 
 def mixture_quantile(p: Tensor, loc: Tensor, scale: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """Quantiles at levels p [Q] strictly between 0 and 1, [Q, ...].
+    """Quantiles at levels p strictly between 0 and 1, [Q, ...]; p is [Q], or [Q, ...] with levels for each number.
 
     By Newton's method on the CDF, in units of the mixture's deviation. Where there are many they are found in single
     precision first, which takes half the time; steps in double precision then give the other digits.
@@ -58,7 +58,7 @@ def mixture_quantile(p: Tensor, loc: Tensor, scale: Tensor, log_weights: Tensor 
     mean = (weights * wide).sum(0)
     variance = (weights * (deviation.square() + (wide - mean).square())).sum(0)
     unit = torch.maximum(variance.sqrt(), deviation.amin(0))
-    level = p.reshape(-1, *[1] * mean.ndim)
+    level = p.reshape(-1, *[1] * mean.ndim) if p.ndim == 1 else p
     start = torch.special.ndtri(level).expand(-1, *mean.shape)
     parts = [(wide - mean) / unit, deviation / unit, weights]
     if loc.dtype == torch.float64 and len(level) * loc.numel() > MANY:

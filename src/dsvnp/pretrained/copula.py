@@ -1,0 +1,104 @@
+"""Whole functions at once from a network that was trained to predict single targets.
+
+A network with a "mixture" likelihood draws functions by autoregression, one pass per point. `train_copula` trains a
+second head on the network's prior: it makes a copula of the tokens, which joins the targets of a task
+(`dsvnp.likelihoods.coherent`). All that the network knew, the distribution of each target, stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from dsvnp.models.tnp import TNP
+from dsvnp.networks import MLP
+from dsvnp.sources.base import TaskSource
+
+
+@dataclass(frozen=True)
+class CopulaSettings:
+    """How the second head is made and trained."""
+
+    rank: int = 48  # dimensions of η
+    hidden: int = 256  # units of the head
+    num_steps: int = 8000  # steps
+    learning_rate: float = 2e-3  # of Adam, falling to 0 as a cosine
+    clip_norm: float = 1.0  # largest norm of a gradient
+    seed: int = 0  # of the head and of the tasks
+
+
+def train_copula(
+    model: TNP,
+    source: TaskSource,
+    settings: CopulaSettings,
+    report: Callable[[int, float], None] = lambda step, gain: None,
+) -> TNP:
+    """Train the second head; return the network with both.
+
+    Args:
+        model: a network with a "mixture" likelihood and one output; its weights are not changed.
+        source: where tasks come from.
+        settings: how the head is made and trained.
+        report: is called with each step and what the copula adds to the log-likelihood there, per target.
+    """
+    device = next(model.parameters()).device
+    with torch.random.fork_rng():
+        torch.manual_seed(settings.seed)
+        head = MLP([model.arch.transformer.width], [settings.hidden], 1 + settings.rank).to(device)
+    whole = joined(model, head, settings.rank)
+    optimizer = torch.optim.Adam(head.parameters(), settings.learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.num_steps)
+    generator = torch.Generator(device).manual_seed(settings.seed)
+    for step in range(settings.num_steps):
+        if step % source.refresh_every == 0:
+            tensors = source.pool(generator, device)
+        uniforms = {
+            name: torch.rand(shape, generator=generator, device=device)
+            for name, shape in source.uniform_shapes().items()
+        }
+        task = source.batch(tensors, uniforms, torch.tensor(step, device=device))
+        y, _ = task.all_points()
+        counted = model.counted(task)
+        with torch.no_grad():
+            _, tokens, _ = model.backbone.points(task, False)
+            known = model.decoder(tokens)
+            alone = torch.where(counted, model.likelihood.log_prob(known, y), 0.0).sum()
+        raw = whole.turn_rows(torch.cat([known, head(tokens)], -1), task.x_target)
+        gain = (whole.likelihood.score(raw, y, counted).sum() - alone) / counted.sum()
+        optimizer.zero_grad()
+        (-gain).backward()
+        nn.utils.clip_grad_norm_(head.parameters(), settings.clip_norm)
+        optimizer.step()
+        schedule.step()
+        report(step + 1, float(gain.detach()))
+    return joined(model, head, settings.rank)
+
+
+def joined(model: TNP, head: MLP, rank: int) -> TNP:
+    """The network with a "coherent-mixture" likelihood: its decoder is the old one and a head [W] → 1 + R as one.
+
+    Units of one do not reach the outputs of the other: those weights are 0.
+    """
+    if model.arch.likelihood != "mixture" or len(model.arch.decoder) != 1:
+        raise ValueError(
+            "a second head needs a network with a 'mixture' likelihood and a decoder of one hidden layer, got "
+            f"{model.arch.likelihood!r} and {model.arch.decoder}"
+        )
+    decoder = (model.arch.decoder[0] + len(head.first.bias),)
+    made = TNP(replace(model.arch, likelihood="coherent-mixture", rank=rank, decoder=decoder))
+    made.load_state_dict({**made.state_dict(), **model.state_dict(), **_beside(model.decoder, head)})
+    return made.to(next(model.parameters()).device).train(model.training)
+
+
+def _beside(one: MLP, other: MLP) -> dict[str, Tensor]:
+    """Two networks of one hidden layer as one decoder, whose outputs are those of both."""
+    parts = [dict(each.state_dict()) for each in (one, other)]
+    joint = {
+        name: torch.cat([part[name] for part in parts])
+        for name in ("first.weights.0", "first.bias", "rest.0.bias")
+    }
+    joint["rest.0.weight"] = torch.block_diag(*(part["rest.0.weight"] for part in parts))
+    return {f"decoder.{name}": value for name, value in joint.items()}
