@@ -93,9 +93,10 @@ def score_family(model: NeuralProcess, family: str, dims: int, pattern: str, cou
 
 def task_means(model: NeuralProcess, task: Task) -> Tensor:
     """Log-likelihood of the targets outside the context, averaged over those of each task, [B]."""
-    draws = model.draws(task.joined(), {})
-    value = torch.where(draws.counted, draws.log_likelihood[0, 0], 0.0)
-    return value.sum(1) / draws.counted.sum(1)
+    assert task.y_target is not None
+    value = model.predict(task, 1).log_prob(task.y_target)
+    counted = model.counted(task)
+    return torch.where(counted, value, 0.0).sum(1) / counted.sum(1)
 
 
 def summary(values: Tensor, name: str = "log_likelihood") -> dict[str, Any]:

@@ -9,6 +9,7 @@ copula). With Gaussian F_t all targets together are one low-rank Gaussian.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 import torch
@@ -35,10 +36,12 @@ def copula_log_prob(score: Tensor, ties: Tensor) -> Tensor:
 
 def normal_score(y: Tensor, loc: Tensor, scale: Tensor, log_weights: Tensor) -> Tensor:
     """Φ⁻¹(F(y)) under mixtures of Gaussians whose components lie on the first axis of the last three."""
-    z, weights = (y - loc) / scale, log_weights.exp()
-    low, high = ((weights * torch.special.ndtr(side)).sum(0).clamp(min=FURTHEST) for side in (z, -z))
-    tail = torch.special.ndtri(torch.minimum(low, high))  # the other tail may be 1, up to rounding
-    return torch.where(low < high, tail, -tail)
+    z, weights = (y - loc) / (math.sqrt(2) * scale), 0.5 * log_weights.exp()
+    # By erfc: torch's ndtr is 0.5 (1 + erf), which has no digits in a tail.
+    low, high = ((weights * torch.erfc(side)).sum(0).clamp(min=FURTHEST) for side in (-z, z))
+    lower = low < high
+    tail = torch.special.ndtri(torch.where(lower, low, high))  # the other tail may be 1, up to rounding
+    return torch.where(lower, tail, -tail)
 
 
 class CoherentPredictive(LowRankPredictive):
