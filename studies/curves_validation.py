@@ -134,6 +134,12 @@ def score_field(model: NeuralProcess, kernel: str, count: int) -> Cell:
 
 def _network_means(model: NeuralProcess, task: Task) -> Tensor:
     """Mean log-likelihood of each task in its own units, all targets scored by one pass of the network, [B]."""
+    scaled, std = in_units(task)
+    return task_means(model, scaled) - std.log()
+
+
+def in_units(task: Task) -> tuple[Task, Tensor]:
+    """A task of one input in the network's units, and the deviation [B] by which its outputs were divided."""
     y, seen = task.all_points()
     empty = torch.zeros(*seen.shape, 2)
     used = torch.tensor([True, False, False]).expand(len(y), 3)
@@ -142,7 +148,7 @@ def _network_means(model: NeuralProcess, task: Task) -> Tensor:
     )
     mean, std = output_scale(y.squeeze(-1), seen)
     scaled = ((y.squeeze(-1) - mean) / std).unsqueeze(-1)
-    return task_means(model, Task.from_points(x, scaled, seen, task.mask_target)) - std.squeeze(1).log()
+    return Task.from_points(x, scaled, seen, task.mask_target), std.squeeze(1)
 
 
 def _regressor_means(model: NeuralProcess, known: KnownTask) -> Tensor:

@@ -41,7 +41,7 @@ def question(
     y = (
         torch.randint(3, (tasks, context, 1), generator=g)
         if labels
-        else torch.randn(tasks, context, 2, generator=g)
+        else torch.randn(tasks, context, model.arch.dim_y, generator=g)
     )
     mask = torch.rand(tasks, context, generator=g) > 0.3
     mask[0] = tasks == 1
@@ -99,8 +99,18 @@ def test_a_file_of_classes_with_required_noise(tmp_path):
         ("np", {"likelihood": "mixture", "num_components": 3, "background": 0.01}),
         ("tnp", {"transformer": Transformer(8, 1, 2, 8, (8,), equivariant=True, relative=4)}),
         ("attnnp", BLOCKS),
+        ("cnp", {"likelihood": "coherent", "rank": 3}),
+        (
+            "tnp",
+            {
+                "dim_y": 1,
+                "likelihood": "coherent-mixture",
+                "rank": 4,
+                "transformer": Transformer(8, 1, 2, 8, (8,), equivariant=True, rotary=4.0),
+            },
+        ),
     ],
-    ids=["low-rank", "mixture", "equivariant", "blocks"],
+    ids=["low-rank", "mixture", "equivariant", "blocks", "coherent", "coherent-mixture"],
 )
 def test_graphs_of_other_heads_and_attention(name, changes):
     """The module that is traced, without a file: tracing has no branch on which these differ."""

@@ -106,6 +106,14 @@ def test_functions_come_from_one_pass_and_vary_together(likelihood, dim_y, monke
     assert len(passes) > 6
 
 
+@every_head
+def test_an_empty_context_has_functions_too(likelihood, dim_y):
+    model, task = made("tnp", likelihood, dim_y), some_task(dim_y, context=0)
+    for noise in (True, False):
+        assert model.sample_functions(task, 3, noise=noise).isfinite().all()
+    assert model.log_prob_joint(task, 2, block=4).isfinite().all()
+
+
 def test_a_target_is_predicted_as_without_the_copula():
     """The mixture of each target is that of the same raw numbers under a mixture head."""
     model, task = made("tnp", "coherent-mixture"), some_task()

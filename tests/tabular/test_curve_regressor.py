@@ -17,6 +17,7 @@ from dsvnp import CurveRegressor, Task
 from dsvnp.devices import FEW_TOKENS
 from dsvnp.models import Transformer, make_model
 from dsvnp.models.architecture import Architecture
+from dsvnp.models.tnp import TNP
 from dsvnp.pretrained import Card, load_pretrained, save_pretrained
 from dsvnp.pretrained.curves import boxes, predict_curve, predict_views
 from dsvnp.pretrained.seasons import CurveView
@@ -345,6 +346,23 @@ def test_functions_are_the_networks_in_the_users_units(curve, noise):
     np.testing.assert_array_equal(drawn, curve.sample_functions(ASKED, 3, noise=noise, random_state=5))
     other = curve.fit(X, 10 * Y + 7).sample_functions(ASKED, 3, noise=noise, random_state=5)
     np.testing.assert_allclose(other, 10 * drawn + 7, rtol=1e-3, atol=1e-3)
+
+
+def test_functions_of_a_network_with_a_copula_come_from_one_pass(curve, monkeypatch):
+    """With the package's weights: draws vary as the prediction does, neighbours together; a block makes chains."""
+    passes, predict = [], TNP._predict
+    monkeypatch.setattr(TNP, "_predict", lambda self, *a, **k: passes.append(1) or predict(self, *a, **k))
+    found = CurveRegressor(process=False).fit(X, Y)
+    passes.clear()
+    grid = np.linspace(X.min(), X.max(), 60)
+    functions = found.sample_functions(grid, 500)
+    assert len(passes) == 1
+    mean, std = found.predict(grid, return_std=True)
+    assert np.abs(functions.mean(1) - mean).max() < 0.5 * std.max()
+    steps = np.diff(functions, axis=0).std(1).mean()
+    assert steps < 0.5 * np.diff(found.sample_y(grid, 500), axis=0).std(1).mean()
+    found.sample_functions(grid, 2, block=30)
+    assert len(passes) > 3
 
 
 def test_a_function_of_a_long_curve_is_drawn_from_the_nearest_points(curve):

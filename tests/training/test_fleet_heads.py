@@ -17,6 +17,10 @@ HEADS = [
     replace(ARCH, likelihood="low-rank", rank=2),
     replace(ARCH, sigma_floor=0.0, sigma_form="exp"),
 ]
+COHERENT = [
+    replace(ARCH, likelihood="coherent", rank=3),
+    replace(ARCH, likelihood="coherent-mixture", rank=3, num_components=3),
+]
 
 
 @pytest.mark.parametrize("arch", HEADS, ids=["mixture", "low-rank", "exp"])
@@ -26,6 +30,12 @@ def test_a_fleet_equals_its_single_runs_under_each_head(name, arch):
     for row, seed in enumerate((11, 5)):
         single = run_steps(make_fleet(name, [seed], arch=arch), 30)
         assert distance(rows_of(single, 0), rows_of(fleet, row)) < 1e-9
+
+
+@pytest.mark.parametrize("arch", COHERENT, ids=["coherent", "coherent-mixture"])
+@pytest.mark.parametrize("name", ["cnp", "np", "tnp"])
+def test_a_fleet_equals_its_single_runs_under_coherent_heads(name, arch):
+    test_a_fleet_equals_its_single_runs_under_each_head(name, arch)
 
 
 def branches(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 GRID, MARGIN = 300, 0.1
 SECONDS_PER_DAY = 86_400
-BLOCK = 8  # inputs of a function that are drawn at once: neighbours in random order are rarely in one block
 
 
 def plot_curve(curve: CurveRegressor, ax: Any, X: Any, coverage: float, n_functions: int) -> Any:
@@ -31,7 +30,7 @@ def plot_curve(curve: CurveRegressor, ax: Any, X: Any, coverage: float, n_functi
     points = (_as_given(known, curve), curve.y_)
     ax = plot_predictive(curve.predict_dist(x), x, ax, known=points, coverage=coverage)
     if n_functions:
-        plot_functions(curve.sample_functions(x, n_functions, block=BLOCK), x, ax)
+        plot_functions(curve.sample_functions(x, n_functions), x, ax)
     return ax
 
 
