@@ -1,6 +1,6 @@
 """Trials of what makes z_G carry functions: one recipe, one seed, one line of JSON for each.
 
-    python -m studies.coherent_functions --recipe tnp,npml,iw,elbo-ramp,exact --steps 400 \\
+    python -m studies.coherent_functions --recipe tnp,npml,iw,elbo-ramp,copula --steps 400 \\
         --trunk results/field/weights/dsvtnp-seed-0.safetensors --out results/coherence/rows.jsonl
 
 With `--trunk` all start from the trunk and the head of a DSVTNP that the field's table was measured with; the trunk
@@ -10,8 +10,8 @@ tasks of that distribution, on which the field's training is validated, in nats 
     marginal   ln p(y_t | C), the mean over the targets of a task: the product of its marginals, divided by their number
     joint      ln p(y_T | C) with one z_G for all targets, divided by their number; what it has more is coherence
 
-"exact" is a model of this study: z_G moves the mean of a Gaussian head linearly, and is integrated out without a
-posterior. No other recipe changes the model, only its objective.
+"copula" trains "tnp" first and then, as long, a copula that joins its targets (`dsvnp.pretrained.copula`); its η is a
+z_G that is integrated out. No other recipe changes the model, only its objective.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from dsvnp.gaussian import gaussian_log_prob
+from dsvnp.estimation import log_likelihood
 from dsvnp.losses import training_loss
 from dsvnp.models import Architecture, NeuralProcess, Transformer, make_model
+from dsvnp.models.tnp import TNP
 from dsvnp.objectives import Draws, Objective, Weights, log_ratio_global, log_ratio_local
 from dsvnp.paper.field.recipe import NO_FLOOR
 from dsvnp.paper.field.unseen import SHARE, compact, draw_marks
 from dsvnp.predictive import log_mean_exp
+from dsvnp.pretrained.copula import CopulaSettings, train_copula
 from dsvnp.sources.gp import GPTasks
 from dsvnp.task import Task
 from dsvnp.training import Fleet, Schedule, Settings
-from studies.linear_tnp import DIM_GLOBAL, LinearTNP
 
 AT_ONCE = 16  # draws of z_G that are decoded together
 NUM_LOCAL = 4  # draws of each z_* for one z_G
@@ -54,6 +55,7 @@ class CoherenceRecipe:
     model: str = "dsvtnp"
     objective: Mapping[str, Any] = field(default_factory=dict)
     ramp: float = 0.0  # share of the steps over which the weight of KL_G rises from 0
+    copula: bool = False  # whether a copula is trained afterwards
 
 
 NPML = {"kind": "npml", "num_local": 4}
@@ -66,7 +68,7 @@ RECIPES = {
     "elbo": CoherenceRecipe(),
     "elbo-ramp": CoherenceRecipe(ramp=0.5),
     "gsnn": CoherenceRecipe(objective={"kind": "gsnn", "num_global": 2, "num_local": 4}, ramp=0.5),
-    "exact": CoherenceRecipe("linear-tnp"),
+    "copula": CoherenceRecipe("tnp", copula=True),
 }
 
 
@@ -80,7 +82,7 @@ def make(recipe: CoherenceRecipe, width: int, layers: int) -> NeuralProcess:
         "dim_local": 4,
     }
     arch = Architecture(1, 1, decoder=(2 * width,), transformer=stack, **sizes, **NO_FLOOR)
-    return LinearTNP(arch) if recipe.model == LinearTNP.name else make_model(recipe.model, arch)
+    return make_model(recipe.model, arch)
 
 
 def take_trunk(net: NeuralProcess, path: Path) -> None:
@@ -161,34 +163,7 @@ def measure_coherence(
     found = {"marginal": float(means["marginal"][-1]), "joint": float(best[-1]), "moved": moved}
     found |= {"coherence": found["joint"] - found["marginal"], "kl_global": float(means["kl"])}
     found["share"] = _share(net, tasks, num_global, generator)
-    return found | (costs(net, tasks) if isinstance(net, LinearTNP) else {})
-
-
-@torch.no_grad()
-def costs(net: LinearTNP, tasks: list[Task]) -> dict[str, float]:
-    """What coherence gains per task, and what a posterior of independent dimensions would cost it, in nats.
-
-    The exact posterior of z_G has the precision Λ = I + Σ_t φ_t φ_tᵀ. The best diagonal one is ½ (Σ ln Λ_ii − ln |Λ|)
-    away from it (its KL), here in the basis in which the mean of Λ over tasks is diagonal.
-    """
-    parts, gains = [], []
-    for task in (each.joined() for each in tasks):
-        loc, noise, factor = net.gaussian(task)
-        counted = net.counted(task)
-        waves = torch.where(counted.unsqueeze(-1), factor / noise.unsqueeze(-1), 0.0).double()
-        parts.append(waves.mT @ waves + torch.eye(DIM_GLOBAL, device=loc.device))
-        gains.append(net.joint(task) - torch.where(counted, _each(task, loc, noise, factor), 0.0).sum(-1))
-    precision = torch.cat(parts)  # [N, Z, Z]
-    basis = torch.linalg.eigh(precision.mean(0)).eigenvectors
-    turned = (basis.T @ precision @ basis).diagonal(dim1=-2, dim2=-1)
-    cost = 0.5 * (turned.log().sum(-1) - precision.logdet())
-    return {"gain_per_task": float(torch.cat(gains).mean()), "diagonal_cost": float(cost.mean())}
-
-
-def _each(task: Task, loc: Tensor, noise: Tensor, factor: Tensor) -> Tensor:
-    """ln p(y_t | C) of each point under a low-rank Gaussian, [B, T]."""
-    scale = (noise.square() + factor.square().sum(-1)).sqrt()
-    return gaussian_log_prob(task.all_points()[0][..., 0], loc, scale)
+    return found
 
 
 def _likelihoods(
@@ -197,11 +172,11 @@ def _likelihoods(
     """Of each task: marginal and joint of half the draws and of all, each [B, 2] and per target, and KL_G, [B]."""
     number, counted = net.counted(task).sum(-1), net.counted(task)
     kl = torch.zeros(len(number), device=number.device)
-    if isinstance(net, LinearTNP):
-        each = _each(task, *net.gaussian(task))
-        marginal, joint = torch.where(counted, each, 0.0).sum(-1), net.joint(task)
-        exact = {"marginal": marginal, "prior": joint, "posterior": joint}
-        return {name: (value / number)[:, None].expand(-1, 2) for name, value in exact.items()} | {"kl": kl}
+    if net.likelihood.coherent:
+        per_point = torch.where(counted, net.predict(task, 1).log_prob(task.all_points()[0]), 0.0)
+        joint = log_likelihood(net, task, "task").values
+        exact = {"marginal": per_point.sum(-1) / number, "prior": joint, "posterior": joint}
+        return {name: value[:, None].expand(-1, 2) for name, value in exact.items()} | {"kl": kl}
     prior, posterior = [], []
     for _ in range(num_global // AT_ONCE):
         noise = [net.draw_noise(task, AT_ONCE, NUM_LOCAL, generator=generator) for _ in range(2)]
@@ -282,6 +257,10 @@ def main() -> None:
             net = make(recipe, *sizes)
             take_trunk(net, chosen.trunk)
             train_on_trunk(net, recipe, chosen.steps, chosen.seed, chosen.rate)
+        if recipe.copula:
+            assert isinstance(net, TNP)
+            settings = CopulaSettings(num_steps=chosen.steps, seed=chosen.seed)
+            net = train_copula(net, GPTasks(refresh_every=REFRESH), settings)
         seconds = time.process_time() - start
         row = {**vars(chosen), "recipe": name, "trunk": chosen.trunk and chosen.trunk.name}
         row = {key: value for key, value in row.items() if key != "out"} | {"cpu_seconds": seconds}

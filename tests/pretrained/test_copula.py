@@ -66,9 +66,19 @@ def test_training_changes_the_copula_alone_and_makes_functions_likelier():
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in whole.state_dict().items())
 
 
-@pytest.mark.parametrize("changes", [{"likelihood": "gaussian"}, {"decoder": (8, 8)}])
+def test_a_gaussian_network_is_joined_as_well():
+    model, task = network(likelihood="gaussian", sigma_floor=0.1), some_task()
+    whole = joined(model, MLP([16], [5], 1 + 4), 4)
+    one, other = whole.predict(task, 1), model.predict(task, 1)
+    torch.testing.assert_close(one.mean, other.mean)
+    torch.testing.assert_close(one.variance, other.variance)
+    assert (one.epistemic > 0).all()
+    assert (one.noise >= 0.1).all()
+
+
+@pytest.mark.parametrize("changes", [{"likelihood": "low-rank"}, {"decoder": (8, 8)}])
 def test_a_network_without_such_a_head_is_refused(changes):
     with pytest.raises(
-        ValueError, match="needs a network with a 'mixture' likelihood and a decoder of one hidden"
+        ValueError, match="the likelihood gaussian or mixture and a decoder of one hidden layer, got"
     ):
         joined(network(**changes), MLP([16], [5], 5), 4)

@@ -1,8 +1,9 @@
-"""Whole functions at once from a network that was trained to predict single targets.
+"""Whole functions at once from a transformer that was trained to predict single targets.
 
-A network with a "mixture" likelihood draws functions by autoregression, one pass per point. `train_copula` trains a
-second head on the network's prior: it makes a copula of the tokens, which joins the targets of a task
-(`dsvnp.likelihoods.coherent`). All that the network knew, the distribution of each target, stays as it is.
+By itself it draws functions by autoregression, one pass per point. `train_copula` trains a second head on tasks: it
+makes a copula of the tokens, which joins the targets of a task (`dsvnp.likelihoods.coherent`). What the network knew,
+the distribution of each target, stays as it is. Trained from the start, the density of all targets together would cost
+single targets some of theirs (docs/decisions/0014).
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from torch import Tensor, nn
 from dsvnp.models.tnp import TNP
 from dsvnp.networks import MLP
 from dsvnp.sources.base import TaskSource
+
+COHERENT = {
+    "gaussian": "coherent",
+    "mixture": "coherent-mixture",
+}  # the likelihood of single targets, and of all
 
 
 @dataclass(frozen=True)
@@ -39,15 +45,16 @@ def train_copula(
     """Train the second head; return the network with both.
 
     Args:
-        model: a network with a "mixture" likelihood and one output; its weights are not changed.
-        source: where tasks come from.
+        model: a network with a Gaussian likelihood, or a mixture with one output; its weights are not changed.
+        source: where tasks come from, each once.
         settings: how the head is made and trained.
         report: is called with each step and what the copula adds to the log-likelihood there, per target.
     """
     device = next(model.parameters()).device
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
-        head = MLP([model.arch.transformer.width], [settings.hidden], 1 + settings.rank).to(device)
+        size = model.arch.dim_y * (1 + settings.rank)
+        head = MLP([model.arch.transformer.width], [settings.hidden], size).to(device)
     whole = joined(model, head, settings.rank)
     optimizer = torch.optim.Adam(head.parameters(), settings.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.num_steps)
@@ -78,17 +85,18 @@ def train_copula(
 
 
 def joined(model: TNP, head: MLP, rank: int) -> TNP:
-    """The network with a "coherent-mixture" likelihood: its decoder is the old one and a head [W] → 1 + R as one.
+    """The network with a coherent likelihood: its decoder is the old one and a head [W] → D (1 + R) side by side.
 
     Units of one do not reach the outputs of the other: those weights are 0.
     """
-    if model.arch.likelihood != "mixture" or len(model.arch.decoder) != 1:
+    if model.arch.likelihood not in COHERENT or len(model.arch.decoder) != 1:
         raise ValueError(
-            "a second head needs a network with a 'mixture' likelihood and a decoder of one hidden layer, got "
-            f"{model.arch.likelihood!r} and {model.arch.decoder}"
+            f"a copula needs a network with the likelihood {' or '.join(COHERENT)} and a decoder of one hidden layer, "
+            f"got {model.arch.likelihood!r} and {model.arch.decoder}"
         )
     decoder = (model.arch.decoder[0] + len(head.first.bias),)
-    made = TNP(replace(model.arch, likelihood="coherent-mixture", rank=rank, decoder=decoder))
+    arch = replace(model.arch, likelihood=COHERENT[model.arch.likelihood], rank=rank, decoder=decoder)
+    made = TNP(arch)
     made.load_state_dict({**made.state_dict(), **model.state_dict(), **_beside(model.decoder, head)})
     return made.to(next(model.parameters()).device).train(model.training)
 
