@@ -1,12 +1,14 @@
 """A copula for a network that is there: its predictions stay, and its targets are joined."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from dsvnp import Architecture, Transformer
 from dsvnp.models.tnp import TNP
 from dsvnp.networks import MLP
-from dsvnp.pretrained.copula import CopulaSettings, joined, train_copula
+from dsvnp.pretrained.copula import CopulaSettings, joined, single, train_copula
 from dsvnp.sources.priors.curves import CurvePrior, CurveSettings
 from dsvnp.task import Task
 
@@ -74,6 +76,15 @@ def test_a_gaussian_network_is_joined_as_well():
     torch.testing.assert_close(one.variance, other.variance)
     assert (one.epistemic > 0).all()
     assert (one.noise >= 0.1).all()
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "mixture"])
+def test_a_network_without_its_copula_is_the_one_before(likelihood):
+    model = network(likelihood=likelihood)
+    back = single(joined(model, MLP([16], [5], 1 + 4), 4))
+    assert back.arch == replace(model.arch, rank=None)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in back.state_dict().items())
+    assert single(model) is model
 
 
 @pytest.mark.parametrize("changes", [{"likelihood": "low-rank"}, {"decoder": (8, 8)}])

@@ -101,6 +101,24 @@ def joined(model: TNP, head: MLP, rank: int) -> TNP:
     return made.to(next(model.parameters()).device).train(model.training)
 
 
+def single(model: TNP) -> TNP:
+    """The network without its copula, as it was before `train_copula`; one that has none is returned as it is."""
+    if not model.likelihood.coherent:
+        return model
+    likelihood = next(name for name, coherent in COHERENT.items() if coherent == model.arch.likelihood)
+    plain = replace(model.arch, likelihood=likelihood, rank=None)
+    size = TNP(plain).likelihood.dim_raw  # the outputs of the old decoder come first, and so do its units
+    weights = model.state_dict()
+    last = weights["decoder.rest.0.weight"]
+    units = int(last[:size].any(0).nonzero().max()) + 1
+    made = TNP(replace(plain, decoder=(units,)))
+    cut = {name: weights[f"decoder.{name}"][:units] for name in ("first.weights.0", "first.bias")}
+    cut |= {"rest.0.weight": last[:size, :units], "rest.0.bias": weights["decoder.rest.0.bias"][:size]}
+    known = {name: weights[name] for name in made.state_dict() if not name.startswith("decoder.")}
+    made.load_state_dict(known | {f"decoder.{name}": value for name, value in cut.items()})
+    return made.to(last.device).train(model.training)
+
+
 def _beside(one: MLP, other: MLP) -> dict[str, Tensor]:
     """Two networks of one hidden layer as one decoder, whose outputs are those of both."""
     parts = [dict(each.state_dict()) for each in (one, other)]

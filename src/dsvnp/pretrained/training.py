@@ -17,7 +17,10 @@ from torch import Tensor
 
 from dsvnp.files import sweep
 from dsvnp.locks import folder_lock
+from dsvnp.models import NeuralProcess
+from dsvnp.models.tnp import TNP
 from dsvnp.pretrained.cards import card_of
+from dsvnp.pretrained.copula import single
 from dsvnp.pretrained.loading import load_pretrained, read_card, save_pretrained
 from dsvnp.pretrained.recipes import MAX_CLASSES, MAX_COLUMNS, PretrainingRecipe
 from dsvnp.pretrained.validation import RealTable, read_tables, score
@@ -72,7 +75,7 @@ def pretrain(
         validation = partial(
             _validate, read_tables(tables, MAX_COLUMNS, MAX_CLASSES), out / "validation.jsonl"
         )
-    make = recipe.make if start is None else partial(load_pretrained, recipe.name, start)
+    make = recipe.make if start is None else partial(_begun, recipe.name, start)
     fleet = Fleet(make, recipe.source, [seed], settings, device, cluster)
     reporter = Reporter(f"pretrain {recipe.name}", num_steps, out / "log.jsonl", console=console)
     alone = folder_lock(out, wait, partial(console.print, markup=False)) if cluster.writes else nullcontext()
@@ -88,6 +91,12 @@ def pretrain(
         if cluster.writes:
             _save(recipe, fleet, seed, out, start)
     return fleet
+
+
+def _begun(name: str, start: Path) -> NeuralProcess:
+    """The network to go on with; a copula, which was trained last, would have to be trained again."""
+    model = load_pretrained(name, start)
+    return single(model) if isinstance(model, TNP) else model
 
 
 def _save(recipe: PretrainingRecipe, fleet: Fleet, seed: int, out: Path, start: Path | None) -> None:
