@@ -99,13 +99,13 @@ def test_a_file_of_classes_with_required_noise(tmp_path):
         ("np", {"likelihood": "mixture", "num_components": 3, "background": 0.01}),
         ("tnp", {"transformer": Transformer(8, 1, 2, 8, (8,), equivariant=True, relative=4)}),
         ("attnnp", BLOCKS),
-        ("cnp", {"likelihood": "coherent", "rank": 3}),
+        ("cnp", {"likelihood": "coherent", "dim_functions": 3}),
         (
             "tnp",
             {
                 "dim_y": 1,
                 "likelihood": "coherent-mixture",
-                "rank": 4,
+                "dim_functions": 4,
                 "transformer": Transformer(8, 1, 2, 8, (8,), equivariant=True, rotary=4.0),
             },
         ),

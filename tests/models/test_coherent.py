@@ -18,7 +18,7 @@ SMALL = {
     "encoder": (16,),
     "dim_lat": 8,
     "decoder": (16,),
-    "rank": 4,
+    "dim_functions": 4,
     "num_components": 3,
     "sigma_floor": 0.05,
 }
@@ -148,8 +148,8 @@ def test_a_shift_of_all_inputs_changes_nothing_for_an_equivariant_transformer(li
 
 
 def test_turned_rows_come_in_pairs():
-    with pytest.raises(ValueError, match="turns pairs of rows, got rank=3"):
-        made("tnp", "coherent", transformer=replace(STACK, equivariant=True), rank=3)
+    with pytest.raises(ValueError, match="turns pairs of rows, got dim_functions=3"):
+        made("tnp", "coherent", transformer=replace(STACK, equivariant=True), dim_functions=3)
 
 
 @pytest.mark.parametrize("name", ["np", "attnnp"])
@@ -176,15 +176,15 @@ def test_a_latent_of_each_target_is_refused(name):
 def test_several_outputs_need_the_gaussian_head():
     with pytest.raises(ValueError, match="needs one output, got dim_y=2"):
         made("tnp", "coherent-mixture", 2)
-    with pytest.raises(ValueError, match="rank must be at least 1, got 0"):
-        made("tnp", "coherent", rank=0)
+    with pytest.raises(ValueError, match="dim_functions must be at least 1, got 0"):
+        made("tnp", "coherent", dim_functions=0)
 
 
 @pytest.mark.parametrize("likelihood", ["coherent", "coherent-mixture"])
 def test_training_finds_functions(likelihood):
     """A hundred steps on smooth functions: all targets together are more likely than one by one."""
     torch.manual_seed(0)
-    sizes = {"encoder": (32,), "dim_lat": 32, "decoder": (32,), "rank": 8, "num_components": 3}
+    sizes = {"encoder": (32,), "dim_lat": 32, "decoder": (32,), "dim_functions": 8, "num_components": 3}
     model = make_model("cnp", Architecture(1, 1, likelihood, sigma_floor=0.02, **sizes))
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     prior, generator = GPPrior(length=(0.4, 0.6)), torch.Generator().manual_seed(0)

@@ -82,7 +82,7 @@ def test_a_gaussian_network_is_joined_as_well():
 def test_a_network_without_its_copula_is_the_one_before(likelihood):
     model = network(likelihood=likelihood)
     back = single(joined(model, MLP([16], [5], 1 + 4), 4))
-    assert back.arch == replace(model.arch, rank=None)
+    assert back.arch == replace(model.arch, dim_functions=4)
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in back.state_dict().items())
     assert single(model) is model
 

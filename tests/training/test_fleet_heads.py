@@ -18,8 +18,8 @@ HEADS = [
     replace(ARCH, sigma_floor=0.0, sigma_form="exp"),
 ]
 COHERENT = [
-    replace(ARCH, likelihood="coherent", rank=3),
-    replace(ARCH, likelihood="coherent-mixture", rank=3, num_components=3),
+    replace(ARCH, likelihood="coherent", dim_functions=3),
+    replace(ARCH, likelihood="coherent-mixture", dim_functions=3, num_components=3),
 ]
 
 

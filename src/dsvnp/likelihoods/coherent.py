@@ -21,7 +21,6 @@ from dsvnp.predictive import CoherentMixturePredictive, CoherentPredictive, Pred
 from dsvnp.predictive.coherent import copula_log_prob, normal_score
 from dsvnp.predictive.low_rank import low_rank_log_prob
 
-DEFAULT_RANK = 32  # dimensions of η
 MOST = 1 - 1e-5  # share of a normal score that a function carries at most: noise is never 0
 
 
@@ -34,9 +33,7 @@ class Coherent(LearnedSigma):
 
     coherent = True
 
-    def __init__(
-        self, dim_y: int, rank: int = DEFAULT_RANK, floor: float = 0.1, form: str = "softplus"
-    ) -> None:
+    def __init__(self, dim_y: int, rank: int = 32, floor: float = 0.1, form: str = "softplus") -> None:
         super().__init__(dim_y, floor, form)
         at_least_one(rank=rank)
         self.rank = rank
@@ -82,7 +79,7 @@ class CoherentMixture(GaussianMixture):
     def __init__(
         self,
         dim_y: int,
-        rank: int = DEFAULT_RANK,
+        rank: int = 32,
         num_components: int = 20,
         floor: float = 0.1,
         form: str = "softplus",

@@ -11,7 +11,6 @@ from torch import nn
 
 from dsvnp import likelihoods
 from dsvnp.aggregators import ATTENTIONS
-from dsvnp.likelihoods.coherent import DEFAULT_RANK
 from dsvnp.models.transformer import Transformer
 from dsvnp.naming import at_least_one, lookup
 from dsvnp.networks import MLP, VGG, VGG19, Fourier, LeNet
@@ -33,7 +32,8 @@ class Architecture:
             `dim_y` classes).
         num_components: components of a "mixture".
         background: weight of a wide component that bounds the loss of an outlier under a "mixture"; 0 for none.
-        rank: columns of the covariance factor of a "low-rank" or a coherent likelihood; None is 2 and 32.
+        rank: columns of the covariance factor of a "low-rank" Gaussian.
+        dim_functions: size of the latent that joins all targets under a coherent likelihood, see `Coherent`.
         embed_x: "none", "mlp", "fourier", "lenet" or "vgg": how inputs are embedded before anything else.
         embed_x_hidden: hidden sizes of an "mlp" embedding.
         num_waves: waves of a "fourier" embedding, each twice as fast as the one before.
@@ -112,19 +112,27 @@ class Architecture:
     score_context: bool | None = None
     num_components: int = 20
     background: float = 0.0
-    rank: int | None = None
+    rank: int = 2
     transformer: Transformer = field(default_factory=Transformer)
     cells: Transformer = field(default_factory=lambda: Transformer(num_layers=2))
     coded_x: bool = False
     deterministic_path: bool = False
     attention: str = "dot"
     constant_x: int = 0
+    dim_functions: int = 32
 
     def __post_init__(self) -> None:
-        sizes = ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "num_waves")
+        sizes = (
+            "dim_x",
+            "dim_y",
+            "dim_latx",
+            "dim_lat",
+            "num_components",
+            "rank",
+            "num_waves",
+            "dim_functions",
+        )
         at_least_one(**{name: getattr(self, name) for name in sizes})
-        if self.rank is not None:
-            at_least_one(rank=self.rank)
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
         if not 0 <= self.constant_x < self.dim_x or (self.coded_x and self.constant_x):
@@ -209,10 +217,10 @@ def make_likelihood(arch: Architecture) -> likelihoods.Likelihood:
         "mixture": lambda: likelihoods.GaussianMixture(
             arch.dim_y, arch.num_components, *sigma, arch.background
         ),
-        "low-rank": lambda: likelihoods.LowRankGaussian(arch.dim_y, arch.rank or 2, *sigma),
-        "coherent": lambda: likelihoods.Coherent(arch.dim_y, arch.rank or DEFAULT_RANK, *sigma),
+        "low-rank": lambda: likelihoods.LowRankGaussian(arch.dim_y, arch.rank, *sigma),
+        "coherent": lambda: likelihoods.Coherent(arch.dim_y, arch.dim_functions, *sigma),
         "coherent-mixture": lambda: likelihoods.CoherentMixture(
-            arch.dim_y, arch.rank or DEFAULT_RANK, arch.num_components, *sigma, arch.background
+            arch.dim_y, arch.dim_functions, arch.num_components, *sigma, arch.background
         ),
         "squared-error": lambda: likelihoods.FixedGaussian(arch.dim_y),
         "categorical": lambda: likelihoods.Categorical(arch.dim_y),

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from dsvnp.likelihoods import Categorical, Likelihood
-from dsvnp.likelihoods.coherent import DEFAULT_RANK
 from dsvnp.models.architecture import Architecture
 from dsvnp.models.base import NeuralProcess, Noise
 from dsvnp.models.parts import Embeddings
@@ -93,10 +92,10 @@ class TurnedRows(nn.Module):
 
     def __init__(self, arch: Architecture) -> None:
         super().__init__()
-        self.dim_y, self.dim_x, self.rank = arch.dim_y, arch.dim_values, arch.rank or DEFAULT_RANK
+        self.dim_y, self.dim_x, self.rank = arch.dim_y, arch.dim_values, arch.dim_functions
         if self.rank % 2:
             raise ValueError(
-                f"an equivariant transformer turns pairs of rows, got rank={self.rank}; use an even one"
+                f"an equivariant transformer turns pairs of rows, got dim_functions={self.rank}; use an even one"
             )
         self.place = Rotary(self.dim_x, 1, self.rank, arch.transformer.rotary or FASTEST)
 

@@ -95,7 +95,9 @@ def joined(model: TNP, head: MLP, rank: int) -> TNP:
             f"got {model.arch.likelihood!r} and {model.arch.decoder}"
         )
     decoder = (model.arch.decoder[0] + len(head.first.bias),)
-    arch = replace(model.arch, likelihood=COHERENT[model.arch.likelihood], rank=rank, decoder=decoder)
+    arch = replace(
+        model.arch, likelihood=COHERENT[model.arch.likelihood], dim_functions=rank, decoder=decoder
+    )
     made = TNP(arch)
     made.load_state_dict({**made.state_dict(), **model.state_dict(), **_beside(model.decoder, head)})
     return made.to(next(model.parameters()).device).train(model.training)
@@ -106,7 +108,7 @@ def single(model: TNP) -> TNP:
     if not model.likelihood.coherent:
         return model
     likelihood = next(name for name, coherent in COHERENT.items() if coherent == model.arch.likelihood)
-    plain = replace(model.arch, likelihood=likelihood, rank=None)
+    plain = replace(model.arch, likelihood=likelihood)
     size = TNP(plain).likelihood.dim_raw  # the outputs of the old decoder come first, and so do its units
     weights = model.state_dict()
     last = weights["decoder.rest.0.weight"]
