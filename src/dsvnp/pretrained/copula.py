@@ -30,7 +30,7 @@ class CopulaSettings:
 
     rank: int = 48  # dimensions of η
     hidden: int = 256  # units of the head
-    num_steps: int = 8000  # steps
+    num_steps: int = 10_000  # steps
     learning_rate: float = 2e-3  # of Adam, falling to 0 as a cosine
     clip_norm: float = 1.0  # largest norm of a gradient
     seed: int = 0  # of the head and of the tasks

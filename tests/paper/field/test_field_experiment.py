@@ -21,12 +21,18 @@ from dsvnp.paper.label import Label
 from dsvnp.paper.records import read_units
 from dsvnp.paper.runner import load_units, run
 from dsvnp.paper.settings import as_json, make_experiment, rebuild
+from dsvnp.pretrained.copula import CopulaSettings
 from dsvnp.training import Schedule
 
 CPU = torch.device("cpu")
 TINY = {
     "recipe": FieldRecipe(
-        4, width=8, num_heads=2, transformer=Transformer(8, 1, 2, 8, (8,)), num_components=8
+        4,
+        width=8,
+        num_heads=2,
+        transformer=Transformer(8, 1, 2, 8, (8,)),
+        num_components=8,
+        copula=CopulaSettings(rank=3, hidden=4, num_steps=2),
     ),
     "tests": TestSizes(1, 1, 1, 1, 2, 32, num_nodes=2, num_points=8),
     "num_points": 8,
@@ -75,7 +81,8 @@ def test_every_model_has_the_fields_sigma_and_the_other_one():
     for name in ("tnp", "dsvtnp"):
         expected |= {name: (*none, "gaussian"), f"{name}-floor": (*floor, "gaussian")}
     expected |= {"tnp-mixture": (*none, "mixture"), "tnp-mixture-floor": (*floor, "mixture")}
-    expected |= dict.fromkeys(("tnp-equivariant", "tnp-rotary"), (*none, "gaussian"))
+    expected |= dict.fromkeys(("tnp-equivariant", "tnp-rotary", "tnp-copula"), (*none, "gaussian"))
+    expected["tnp-coherent"] = (*none, "coherent")
     assert sigmas == expected
     assert [str(label) for label in made.labels()[-3:]] == ["gp", "gp-floor", "gp-integrated"]
     with pytest.raises(ValueError, match=r"unknown floor 'oter'\. Did you mean 'other'"):

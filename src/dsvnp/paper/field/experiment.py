@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from dsvnp.models import MODELS, Architecture, Transformer, make_model
+from dsvnp.models.tnp import TNP
 from dsvnp.naming import lookup
 from dsvnp.paper.experiment import (
     Measurement,
@@ -31,6 +32,7 @@ from dsvnp.paper.figures import training_figure
 from dsvnp.paper.label import Label
 from dsvnp.paper.settings import as_json, rebuild
 from dsvnp.paper.weights import WithWeights
+from dsvnp.pretrained.copula import CopulaSettings, train_copula
 from dsvnp.sources.gp import GPTasks
 from dsvnp.training import Settings
 from dsvnp.training.shared import matmul_precision
@@ -41,7 +43,9 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     "equivariant": {"equivariant": True},
     "rotary": {"equivariant": True, "rotary": 40.0},
 }
-COHERENT = "coherent"  # a head whose draws are functions, one Gaussian over all targets
+# TNP whose targets are one Gaussian: trained so from the start, or by a copula after its training
+COHERENT, COPULA = "coherent", "copula"
+JOINED = (COHERENT, COPULA)
 BLOCK = "block"  # AttnNP with the blocks of the public code behind the published figures
 ATTENTIONS = {**dict.fromkeys(DIFFERENCES, "tnp"), BLOCK: "attnnp"}  # the model of each kind
 CEILINGS = (Label("gp"), Label("gp", "floor"), Label("gp", "integrated"))
@@ -70,7 +74,7 @@ class FieldExperiment(WithWeights):
         *WithWeights.extendable,
         "floors",
         "mixtures",
-        "coherent",
+        "joined",
         "attentions",
         "chains",
         "ceilings",
@@ -78,6 +82,7 @@ class FieldExperiment(WithWeights):
     recorded: ClassVar[tuple[str, ...]] = (
         *WithWeights.recorded,
         "recipe.local",
+        "recipe.copula",
         "tests.chunk",
         "tests.all_batches",
     )
@@ -85,7 +90,7 @@ class FieldExperiment(WithWeights):
     models: tuple[str, ...] = ("cnp", "np", "attnnp", "dsvnp", "tnp", "dsvtnp")
     floors: tuple[str, ...] = ("own", "other")  # σ as the field has it for a model, and the other way
     mixtures: tuple[str, ...] = ("tnp",)  # models that have rows with a mixture head as well
-    coherent: tuple[str, ...] = ("tnp",)  # … and with a head over all targets
+    joined: tuple[str, ...] = JOINED  # ways in which TNP has rows with all targets joined
     # kinds of attention that TNP and AttnNP have further rows with
     attentions: tuple[str, ...] = tuple(ATTENTIONS)
     chains: tuple[str, ...] = ("cnp", "tnp", "dsvtnp")  # models whose joint is also taken by autoregression
@@ -103,6 +108,8 @@ class FieldExperiment(WithWeights):
         super().__post_init__()
         for floor in self.floors:
             lookup(floor, FLOORS, "floor")
+        for way in self.joined:
+            lookup(way, dict.fromkeys(JOINED), "way to join targets")
         for kind in self.attentions:
             lookup(kind, ATTENTIONS, "attention")
         if self.precision == "float64":
@@ -118,7 +125,9 @@ class FieldExperiment(WithWeights):
             floors=("own",),
             num_points=12,
             refresh_every=20,
-            recipe=FieldRecipe(20, width=16, num_heads=2, num_global=2, **tiny),
+            recipe=FieldRecipe(
+                20, width=16, num_heads=2, num_global=2, copula=CopulaSettings(8, 8, 5), **tiny
+            ),
             num_marks=4,
             mark_batches=1,
             num_global=4,
@@ -127,7 +136,7 @@ class FieldExperiment(WithWeights):
         quick = cls(
             preset="quick",
             floors=("own",),
-            recipe=FieldRecipe(5000, 1e-3, **small),
+            recipe=FieldRecipe(5000, 1e-3, copula=CopulaSettings(num_steps=1000), **small),
             num_marks=20,
             mark_batches=8,
             tests=TestSizes(64, 32, 32, 2, 16, 512, num_nodes=12),
@@ -142,16 +151,17 @@ class FieldExperiment(WithWeights):
                 lookup(model, MODELS, "model")
                 other = ("no-floor" if has_floor(model) else "floor") if FLOORS[floor] else ""
                 found.append(Label(model, other))
-                for head, models in (("mixture", self.mixtures), (COHERENT, self.coherent)):
-                    if model in models:
-                        found.append(Label(model, f"{head}-{other}".rstrip("-")))
+                if model in self.mixtures:
+                    found.append(Label(model, f"mixture-{other}".rstrip("-")))
+                if model == "tnp" and not other:
+                    found += [Label(model, way) for way in self.joined]
                 if not other:
                     found += [Label(model, kind) for kind in self.attentions if ATTENTIONS[kind] == model]
         return [*found, *(CEILINGS if self.ceilings else ())]
 
     def paper_figure(self, label: Label, m: Measurement) -> tuple[float | None, float | None]:
         """The published figure of a model as the field has it, AttnNP with either attention; it has no spread."""
-        if label == Label("tnp", COHERENT) and (m.metric, m.split) == ("log-likelihood", "joint"):
+        if label.variant in JOINED and (m.metric, m.split) == ("log-likelihood", "joint"):
             return PUBLISHED_COHERENT.get(m.dataset), None
         value, _ = super().paper_figure(label, m) if label.variant in ("", BLOCK) else (None, None)
         return value, None
@@ -201,6 +211,12 @@ class FieldExperiment(WithWeights):
         mark = validation(self.mark_batches, self.num_points, (self.num_global, 1), place.device)
         nets = self.nets_of(label, make, source, seeds, self.settings(label), place, mark, best=False)
         with matmul_precision("tf32" if self.precision == "bf16" else self.precision):
+            if label.variant == COPULA:
+                nets = [
+                    train_copula(net, source, replace(self.recipe.copula, seed=seed))
+                    for net, seed in zip(nets, seeds, strict=True)
+                    if isinstance(net, TNP)
+                ]
             rows = list(measure_field(nets, self.tests, label.model in self.chains, place.device))
             panels = model_panels(nets[0], self.num_global, place.device) if 0 in seeds else None
         extras = {

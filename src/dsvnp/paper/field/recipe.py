@@ -10,6 +10,7 @@ from typing import Any
 from dsvnp.models import Architecture, Transformer
 from dsvnp.objectives import Objective
 from dsvnp.paper.recipe import annealed_over
+from dsvnp.pretrained.copula import CopulaSettings
 from dsvnp.training import Adam, Schedule, Settings
 
 LOCAL = ("dsvnp", "dsvtnp")  # models with a local latent
@@ -54,6 +55,8 @@ class FieldRecipe:
     num_components: int = 10  # components of a mixture head
     num_global: int = 4  # draws of the importance-weighted bound that NP and AttnNP maximise
     local: LocalLatent = field(default_factory=LocalLatent)  # the local latent of DSVNP and DSVTNP
+    # of TNP whose targets are joined after its training
+    copula: CopulaSettings = field(default_factory=CopulaSettings)
 
     def architecture(self, model: str, dim_x: int, dim_y: int, **head: Any) -> Architecture:
         """The architecture of a model; `head` holds settings of its likelihood, σ among them, or its attention."""
