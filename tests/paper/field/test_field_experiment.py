@@ -151,6 +151,8 @@ def test_published_figures_belong_to_models_as_the_field_has_them():
     assert figure("attnnp", "matern52", "marginal") == (0.63, None)
     assert figure("attnnp", "matern52", "marginal", variant="block") == (0.63, None)
     assert figure("tnp", "rbf", "marginal", variant="floor") == (None, None)
+    assert figure("tnp", "rbf", "joint", variant="copula") == (1.46, None)
+    assert figure("tnp", "rbf", "marginal", variant="coherent") == (None, None)
     assert figure("tnp", "periodic", "marginal") == figure("dsvnp", "rbf", "marginal") == (None, None)
     assert figure("np", "rbf", "marginal", "log-likelihood-median") == (None, None)
 
@@ -158,17 +160,31 @@ def test_published_figures_belong_to_models_as_the_field_has_them():
 # --- a run ---
 
 
+def test_a_copula_leaves_single_targets_as_they_are_and_joins_them(done):
+    """The rows of TNP and of TNP with a copula are two trainings of the same seeds."""
+    _, rows, units = done
+    found = {
+        (r["model"], r["dataset"], r["split"]): r["seeds"] for r in rows if r["metric"] == "log-likelihood"
+    }
+    assert found["tnp-copula", "rbf", "marginal"] == pytest.approx(found["tnp", "rbf", "marginal"], abs=1e-5)
+    assert found["tnp", "rbf", "joint"] == pytest.approx(found["tnp", "rbf", "marginal"], abs=1e-4)
+    assert found["tnp-copula", "rbf", "joint"] != pytest.approx(found["tnp", "rbf", "joint"], abs=1e-3)
+    more = [units[name]["extras"]["num_parameters"] for name in ("tnp", "tnp-copula")]
+    assert more[1] > more[0]
+
+
 def test_every_model_has_its_rows_on_every_kernel(done):
     _, rows, units = done
     assert list(units) == [
-        *("cnp", "dsvnp", "tnp", "tnp-mixture", "tnp-rotary"),
+        *("cnp", "dsvnp", "tnp", "tnp-mixture", "tnp-coherent", "tnp-copula", "tnp-rotary"),
         *("gp", "gp-floor", "gp-integrated"),
     ]
     found = {(r["model"], r["metric"], r["split"]) for r in rows if r["dataset"] == "matern52"}
     both = ("log-likelihood", "log-likelihood-median")
     expected = {(model, m, "marginal") for model in units for m in both}
     expected |= {(model, m, "joint") for model in units if model != "gp-floor" for m in both}
-    expected |= {(model, m, "chain") for model in ("cnp", "tnp", "tnp-mixture", "tnp-rotary") for m in both}
+    chains = ("cnp", "tnp", "tnp-mixture", "tnp-coherent", "tnp-copula", "tnp-rotary")
+    expected |= {(model, m, "chain") for model in chains for m in both}
     expected |= {("dsvnp", "above-elbo", split) for split in ("marginal", "joint")}
     assert found == expected
     assert {r["dataset"] for r in rows} == set(PRIORS)
