@@ -9,6 +9,7 @@ tasks of that distribution, on which the field's training is validated, in nats 
 
     marginal   ln p(y_t | C), the mean over the targets of a task: the product of its marginals, divided by their number
     joint      ln p(y_T | C) with one z_G for all targets, divided by their number; what it has more is coherence
+    chain      the same by autoregression, of models without draws
 
 "copula" trains "tnp" first and then, as long, a copula that joins its targets (`dsvnp.pretrained.copula`); its η is a
 z_G that is integrated out. No other recipe changes the model, only its objective.
@@ -45,6 +46,7 @@ from dsvnp.training import Fleet, Schedule, Settings
 AT_ONCE = 16  # draws of z_G that are decoded together
 NUM_LOCAL = 4  # draws of each z_* for one z_G
 REFRESH = 256  # steps that one pool of functions serves
+ORDERS = 4  # random orders of autoregression
 CLIP = 5.0  # largest norm of a gradient
 
 
@@ -163,7 +165,14 @@ def measure_coherence(
     found = {"marginal": float(means["marginal"][-1]), "joint": float(best[-1]), "moved": moved}
     found |= {"coherence": found["joint"] - found["marginal"], "kl_global": float(means["kl"])}
     found["share"] = _share(net, tasks, num_global, generator)
+    if not net.noise_shapes(1, 1, 1, 1, shared=True):
+        found["chain"] = float(torch.cat([_chain(net, task, generator) for task in tasks]).mean())
     return found
+
+
+def _chain(net: NeuralProcess, task: Task, generator: torch.Generator) -> Tensor:
+    """The joint log-likelihood by autoregression, per target, [B]."""
+    return net.log_prob_joint(task, ORDERS, generator=generator) / net.counted(task.joined()).sum(-1)
 
 
 def _likelihoods(

@@ -51,8 +51,9 @@ class Newcomer(NeuralProcess):
         q = self._latent(task.x_target, y_target, task.mask_target)
         p = self._latent(task.x_target, y_target, in_context)
         z = q.unsqueeze(0).sample(noise.get("global"))  # [K, B, Z]
-        log_likelihood = self.likelihood.log_prob(self.decode(z, task.x_target, noise), y_target)
-        return Draws(log_likelihood, self.counted(task), q_global=q, p_global=p, z_global=z)
+        counted = self.counted(task)
+        log_likelihood = self.likelihood.score(self.decode(z, task.x_target, noise), y_target, counted)
+        return Draws(log_likelihood, counted, q_global=q, p_global=p, z_global=z)
 
     def summarise(self, task: Task, noise: Noise) -> Tensor:
         """Draws of z from p(z | C), [K, B, Z]."""

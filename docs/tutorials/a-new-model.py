@@ -37,7 +37,8 @@ class NearCNP(NeuralProcess):
     def draws(self, task: Task, noise) -> Draws:
         y, in_context = task.all_points()  # training: all points, some of which are context
         raw = self._decode(task.x_target, *self._encode(task.x_target, y, in_context))
-        return Draws(self.likelihood.log_prob(raw, y), self.counted(task))
+        counted = self.counted(task)
+        return Draws(self.likelihood.score(raw, y, counted), counted)
 
     def summarise(self, task: Task, noise):
         return self._encode(task.x_context, task.y_context, task.mask_context)

@@ -12,8 +12,8 @@ carries no information.
 z_G carries functions only where training makes it, and none of the objectives tried did so alone (`results/coherence`).
 NPML, the default of our experiments, averages over K = 2 draws from the prior, and a z_G that decides a function is
 missed by both. The ELBO and the importance-weighted bound reward such a z_G, but did not find it from this start in 400
-steps. A z_G that moves the mean linearly and is integrated out in closed form carries functions
-(`studies/linear_tnp.py`). Draw those of this model by autoregression.
+steps. Draw the functions of this model by autoregression; where one pass must do, join the targets of a TNP by a copula
+(`dsvnp.pretrained.copula`), whose latent carries them.
 """
 
 from typing import NamedTuple, final
