@@ -15,6 +15,9 @@ from dsvnp.models.transformer import Transformer
 from dsvnp.naming import at_least_one, lookup
 from dsvnp.networks import MLP, VGG, VGG19, Fourier, LeNet
 
+# settings of at least 1
+SIZES = ("dim_x", "dim_y", "dim_latx", "dim_lat", "num_components", "rank", "num_waves", "dim_functions")
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -122,17 +125,7 @@ class Architecture:
     dim_functions: int = 32
 
     def __post_init__(self) -> None:
-        sizes = (
-            "dim_x",
-            "dim_y",
-            "dim_latx",
-            "dim_lat",
-            "num_components",
-            "rank",
-            "num_waves",
-            "dim_functions",
-        )
-        at_least_one(**{name: getattr(self, name) for name in sizes})
+        at_least_one(**{name: getattr(self, name) for name in SIZES})
         if self.dim_laty is not None and self.dim_laty < 1:
             raise ValueError(f"dim_laty must be at least 1, got {self.dim_laty}; None reads y as it is")
         if not 0 <= self.constant_x < self.dim_x or (self.coded_x and self.constant_x):

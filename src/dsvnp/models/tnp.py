@@ -7,13 +7,17 @@ Targets do not attend to each other. A context point is a token with its y, any 
 over all points of a training task scores the points outside the context.
 """
 
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from dsvnp.likelihoods import Categorical, Likelihood
-from dsvnp.models.architecture import Architecture
+from dsvnp.models.architecture import Architecture, make_likelihood
 from dsvnp.models.base import NeuralProcess, Noise
 from dsvnp.models.parts import Embeddings
 from dsvnp.models.transformer import Rotary, Slots, Trunk, turn
@@ -116,6 +120,10 @@ class TNP(NeuralProcess):
 
     def _build(self, embedding: nn.Module | None) -> None:
         self.backbone = Backbone(self.arch, self.likelihood, embedding)
+        self._make_head()
+
+    def _make_head(self) -> None:
+        """Make what turns tokens into raw outputs."""
         self.decoder = MLP([self.arch.transformer.width], self.arch.decoder, self.likelihood.dim_raw)
         self.turned: TurnedRows | None = None
         if self.likelihood.coherent and self.arch.transformer.equivariant:
@@ -146,6 +154,15 @@ class TNP(NeuralProcess):
     def _raw(self, h: Tensor, x: Tensor) -> Tensor:
         """Raw outputs of tokens [B, T, W] at x, one component, [1, 1, B, T, raw]."""
         return self.turn_rows(self.decoder(h), x)[None, None]
+
+    def with_head(self, arch: Architecture, decoder: Mapping[str, Tensor]) -> TNP:
+        """A copy with the same trunk and another likelihood, that of `arch`, whose decoder has these weights."""
+        made = copy.deepcopy(self)
+        made.arch, made.likelihood = arch, make_likelihood(arch)
+        made._make_head()
+        made.decoder.load_state_dict(dict(decoder))
+        like = next(self.parameters())
+        return made.to(like.device, like.dtype).train(self.training)
 
     def turn_rows(self, raw: Tensor, x: Tensor) -> Tensor:
         """Raw outputs at x with the rows of a coherent likelihood turned, where tokens do not say where they are."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from dsvnp.models.architecture import make_likelihood
 from dsvnp.models.tnp import TNP
 from dsvnp.networks import MLP
 from dsvnp.sources.base import TaskSource
@@ -59,9 +60,10 @@ def train_copula(
     optimizer = torch.optim.Adam(head.parameters(), settings.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.num_steps)
     generator = torch.Generator(device).manual_seed(settings.seed)
+    static = {name: value.to(device) for name, value in source.static().items()}
     for step in range(settings.num_steps):
         if step % source.refresh_every == 0:
-            tensors = source.pool(generator, device)
+            tensors = {**static, **source.pool(generator, device)}
         uniforms = {
             name: torch.rand(shape, generator=generator, device=device)
             for name, shape in source.uniform_shapes().items()
@@ -95,12 +97,9 @@ def joined(model: TNP, head: MLP, rank: int) -> TNP:
             f"got {model.arch.likelihood!r} and {model.arch.decoder}"
         )
     decoder = (model.arch.decoder[0] + len(head.first.bias),)
-    arch = replace(
-        model.arch, likelihood=COHERENT[model.arch.likelihood], dim_functions=rank, decoder=decoder
-    )
-    made = TNP(arch)
-    made.load_state_dict({**made.state_dict(), **model.state_dict(), **_beside(model.decoder, head)})
-    return made.to(next(model.parameters()).device).train(model.training)
+    likelihood = COHERENT[model.arch.likelihood]
+    arch = replace(model.arch, likelihood=likelihood, dim_functions=rank, decoder=decoder)
+    return model.with_head(arch, _beside(model.decoder, head))
 
 
 def single(model: TNP) -> TNP:
@@ -109,24 +108,23 @@ def single(model: TNP) -> TNP:
         return model
     likelihood = next(name for name, coherent in COHERENT.items() if coherent == model.arch.likelihood)
     plain = replace(model.arch, likelihood=likelihood)
-    size = TNP(plain).likelihood.dim_raw  # the outputs of the old decoder come first, and so do its units
-    weights = model.state_dict()
-    last = weights["decoder.rest.0.weight"]
-    units = int(last[:size].any(0).nonzero().max()) + 1
-    made = TNP(replace(plain, decoder=(units,)))
-    cut = {name: weights[f"decoder.{name}"][:units] for name in ("first.weights.0", "first.bias")}
-    cut |= {"rest.0.weight": last[:size, :units], "rest.0.bias": weights["decoder.rest.0.bias"][:size]}
-    known = {name: weights[name] for name in made.state_dict() if not name.startswith("decoder.")}
-    made.load_state_dict(known | {f"decoder.{name}": value for name, value in cut.items()})
-    return made.to(last.device).train(model.training)
+    size = make_likelihood(plain).dim_raw  # the outputs of the old decoder come first, and so do its units
+    weights = model.decoder.state_dict()
+    units = int(weights["rest.0.weight"][:size].any(0).nonzero().max()) + 1
+    cut = {name: weights[name][:units] for name in ("first.weights.0", "first.bias")}
+    cut |= {
+        "rest.0.weight": weights["rest.0.weight"][:size, :units],
+        "rest.0.bias": weights["rest.0.bias"][:size],
+    }
+    return model.with_head(replace(plain, decoder=(units,)), cut)
 
 
 def _beside(one: MLP, other: MLP) -> dict[str, Tensor]:
-    """Two networks of one hidden layer as one decoder, whose outputs are those of both."""
+    """Weights of two networks of one hidden layer as one, whose outputs are those of both."""
     parts = [dict(each.state_dict()) for each in (one, other)]
     joint = {
         name: torch.cat([part[name] for part in parts])
         for name in ("first.weights.0", "first.bias", "rest.0.bias")
     }
     joint["rest.0.weight"] = torch.block_diag(*(part["rest.0.weight"] for part in parts))
-    return {f"decoder.{name}": value for name, value in joint.items()}
+    return joint

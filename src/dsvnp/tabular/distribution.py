@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dsvnp.predictive import GaussianPredictive, Predictive
+from dsvnp.predictive import CoherentPredictive, GaussianPredictive, Predictive, concatenate
 from dsvnp.tabular.row_distribution import LOCALS_OF_A_FUNCTION, Array, RowDistribution, one_function
 
 
@@ -85,13 +85,17 @@ class NumberDistribution(RowDistribution):
     def covariance(self) -> Array:
         """Covariance between rows, [rows, rows] or [rows, rows, outputs].
 
-        Rows hang together by z_G and by which member is right. What is a row's own, its z_* and its noise, is in its
-        variance alone.
+        Rows hang together by z_G, by a copula, and by which member is right. What is a row's own, its z_* and its
+        noise, is in its variance alone.
         """
         ask = self._condition(replace(self._draws, num_local=LOCALS_OF_A_FUNCTION))
-        given = torch.cat([functions_of(ask(self._x[rows])) for rows in self._chunks()], 1).cpu().numpy()
+        whole = concatenate([ask(self._x[rows]) for rows in self._chunks()], 3)
+        given = functions_of(whole).cpu().numpy()
         given = given - given.mean(0)  # [K, rows, outputs]
         cov = np.einsum("kad,kbd->abd", given, given) / len(given)
+        if isinstance(whole, CoherentPredictive):
+            factor = whole.factor[:, 0, 0].cpu().numpy()  # [K, rows, outputs, R]
+            cov += np.einsum("kadr,kbdr->abd", factor, factor) / len(factor)
         diagonal = np.arange(len(self))
         (variance,) = self.reduce(lambda p, _: p.variance[0])
         cov[diagonal, diagonal] = np.maximum(cov[diagonal, diagonal], variance)

@@ -16,7 +16,13 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from dsvnp.naming import at_least_one
-from dsvnp.predictive import CategoricalPredictive, GaussianPredictive, Predictive, concatenate
+from dsvnp.predictive import (
+    CategoricalPredictive,
+    CoherentPredictive,
+    GaussianPredictive,
+    Predictive,
+    concatenate,
+)
 from dsvnp.sources.table import known_rows
 from dsvnp.tabular.columns import answer, kind_of
 from dsvnp.tabular.trained.ensemble import Answering, Draws
@@ -169,6 +175,11 @@ class RowDistribution:
         parts = []
         for rows in self._chunks():
             predictive = ask(self._x[rows])
+            if isinstance(predictive, CoherentPredictive):  # a function joins all rows: no chunk by itself
+                rest = [ask(self._x[more]) for more in self._chunks() if more.start > rows.start]
+                whole = concatenate([predictive, *rest], 3)
+                chosen = rng.randint(whole.shape[0], size=wanted).tolist()
+                return [_function(whole, k, noise, generator).cpu().numpy() for k in chosen]
             # A model without latents has one function for each member, however many draws are asked for.
             chosen = chosen or rng.permutation(predictive.shape[0])[:wanted].tolist()
             parts.append([_function(predictive, k, noise, generator) for k in chosen])
@@ -197,8 +208,8 @@ def one_function(predictive: Predictive, k: int) -> Predictive:
 def _function(predictive: Predictive, k: int, noise: bool, generator: torch.Generator) -> Tensor:
     """One function at some rows, [T, D]; labels are [T, 1]."""
     one = one_function(predictive, k)
-    if not noise:
-        return one.mean[0]
     cpu = one.map(lambda array: array.cpu())  # drawn on the CPU: the same on every device
+    if not noise:
+        return cpu.function_mean(generator)[0]
     assert isinstance(cpu, GaussianPredictive | CategoricalPredictive)
     return cpu.sample(1, generator)[0, 0]

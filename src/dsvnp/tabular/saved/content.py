@@ -180,7 +180,7 @@ def _replica(estimator: Any, tensors: dict[str, Tensor], row: int) -> Replica:
     with torch.device(
         "meta"
     ):  # neither memory nor random numbers: the tensors that were read are the weights
-        model = estimator.recipe_.make(len(inputs.centre), estimator._dim_y, likelihood).double()
+        model = estimator.recipe_.make_joined(len(inputs.centre), estimator._dim_y, likelihood).double()
     owner = f"replica.{row}.model."
     weights = _part(tensors, owner)
     check_network(owner, weights, model.state_dict())

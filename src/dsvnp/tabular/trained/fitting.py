@@ -79,6 +79,10 @@ def fit_ensemble(
         training.run(reporter)
     kept = _unbroken(training.fleet)
     members = [training.replica(row, best=True) for row in kept]
+    recipe = training.recipe
+    if training.interrupted:
+        recipe = replace(recipe, functions=0)
+    members = [training.joined(member, row, recipe) for member, row in zip(members, kept, strict=True)]
     parts = [training.problem.parts[row] for row in kept]
     sizes = _context_sizes(parts, problem.one_table, max_context)
     best = training.best_steps()
@@ -93,7 +97,7 @@ def fit_ensemble(
     return Fit(
         ensemble,
         _summary(answers, ensemble.prior, problem.names),
-        training.recipe,
+        recipe,
         [best[row] for row in kept],
         is_clear(judged, ensemble.prior, groups),
         training.interrupted,
@@ -174,6 +178,13 @@ class Training:
         """One replica, with its latest weights or those of its best validation."""
         model = self.fleet.replica(row, best).double()
         return Replica(model, *self.scalings[row], self.own[row]).to(self.problem.device)
+
+    def joined(self, replica: Replica, row: int, recipe: FitRecipe) -> Replica:
+        """The replica with its rows joined, where the recipe says so and a task is a table of its own."""
+        source = self._sources()[row]
+        if not isinstance(source, ManyTables):
+            return replica
+        return replace(replica, model=recipe.join(replica.model, source, self.problem.seed + row).eval())
 
     def best_steps(self) -> list[int]:
         """The step of each replica's best validation."""

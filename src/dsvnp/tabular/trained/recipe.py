@@ -8,10 +8,11 @@ frequency.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +21,11 @@ from torch import Tensor, nn
 from dsvnp.gaussian import gaussian_log_prob
 from dsvnp.likelihoods import Gaussian
 from dsvnp.models import Architecture, NeuralProcess, Transformer, make_model
+from dsvnp.models.tnp import TNP
 from dsvnp.networks import MLP
 from dsvnp.objectives import Objective
+from dsvnp.pretrained.copula import CopulaSettings, joined, train_copula
+from dsvnp.sources.base import TaskSource
 from dsvnp.sources.own_units import more_inputs
 from dsvnp.training import Adam, Schedule, Settings
 
@@ -33,6 +37,7 @@ WITHOUT_LATENTS = ("nn", "cnp", "tnp")
 POWER = 4  # of the scale of an input
 # highest frequency of attention that compares inputs by waves of their differences, in the same unit
 ROTARY = 8.0
+FUNCTIONS = 16  # size of the latent that joins the rows of a task
 WAVES = (0.5, 16.0)  # the slowest and the fastest wave of an input, in radians per unit of its spread
 
 
@@ -72,6 +77,8 @@ class FitRecipe:
     sigma_floor: float = 0.1  # smallest σ, in units of the outputs' spread
     # 0 trains by the likelihood; above, rows that a network is sure of count less, see `EvenGaussian`
     evenness: float = 0.0
+    # size of a copula's latent that joins the rows of a task, trained after a transformer; 0 for none
+    functions: int = 0
     own_units: bool = False  # whether each task is read in units of its context, see `OwnUnits`
 
     def settings(self, device: torch.device) -> Settings:
@@ -89,6 +96,26 @@ class FitRecipe:
             patience=self.patience,
             log_every=every,
         )
+
+    def make_joined(self, dim_x: int, dim_y: int, likelihood: str) -> NeuralProcess:
+        """Make an untrained model as `join` leaves it."""
+        model = self.make(dim_x, dim_y, likelihood)
+        return joined(model, self._head(dim_y), self.functions) if self.joins(model) else model
+
+    def joins(self, model: NeuralProcess) -> TypeGuard[TNP]:
+        """Whether a copula joins the rows of a task."""
+        return isinstance(model, TNP) and bool(self.functions) and model.arch.likelihood == "gaussian"
+
+    def join(self, model: NeuralProcess, source: TaskSource, seed: int) -> NeuralProcess:
+        """Train a copula on the tasks that a trained model has learned from; predictions of single rows stay."""
+        if not self.joins(model):
+            return model
+        settings = CopulaSettings(self.functions, self.width, max(1, self.num_steps // 3), seed=seed)
+        kind = next(model.parameters()).dtype
+        return train_copula(copy.deepcopy(model).float(), source, settings).to(kind)
+
+    def _head(self, dim_y: int) -> MLP:
+        return MLP([self._transformer().width], [self.width], dim_y * (1 + self.functions))
 
     def make(self, dim_x: int, dim_y: int, likelihood: str) -> NeuralProcess:
         """Make an untrained model; with own units it has further inputs."""
@@ -163,6 +190,7 @@ def recipes_for_tasks(typical_rows: int, effort: str, changes: Mapping[str, Any]
     asked = changes.get("model")
     names = BY_ATTENTION if asked in (None, AUTO) else (asked,)
     chosen = [replace(deep if name in DEEP else wide, model=name) for name in names]
+    chosen = [replace(r, functions=FUNCTIONS) if r.model == "tnp" else r for r in chosen]
     chosen = [replace(r, rotary=ROTARY) for r in chosen if r.model in WITH_LAYERS] + chosen
     changes = {**changes, "model": None}
     return [_changed(_evened(recipe), changes) for recipe in chosen]
