@@ -167,6 +167,10 @@ def write(rows: list[Row], folder: Path) -> None:
         "",
         "`common-units.json` has the uncalibrated sensors by the commit before tasks were read in units of their "
         "contexts (fd66b7e, docs/decisions/0011); `pretrained.jsonl` is of docs/decisions/0008.",
+        "",
+        "Since these rows were measured a fit also trains a copula, which joins the rows of a task, in about a fifth "
+        "more time; predictions of single rows stay the same. `functions.jsonl` (`benchmarks/tasks_functions.py`) has "
+        "what it gains.",
     ]
     (folder / "README.md").write_text("\n".join(text) + "\n", encoding="utf-8")
 

@@ -11,6 +11,7 @@ from fitted import QUICK, labels, offset_sines, sines, table
 
 from dsvnp import NPClassifier, NPRegressor
 from dsvnp.sources.own_units import OwnUnits
+from dsvnp.tabular import row_distribution
 from dsvnp.tabular.trained import fitting
 from dsvnp.tabular.trained.recipe import EvenGaussian, WaveEmbedding
 from dsvnp.training import Fleet
@@ -44,6 +45,49 @@ def test_readings_of_new_sensors_are_predicted_from_a_few_of_them():
     assert rmse[10] < 0.33
     assert rmse[20] < 0.29
     assert fitted.validation_["neural process"]["nll"] < fitted.validation_["mean predictor"]["nll"] - 1
+
+
+def test_functions_of_a_new_sensor_are_whole_and_differ(tmp_path):
+    """A sine that was seen three times may go on in many ways: neighbours go together, and so do all readings."""
+    fitted = NPRegressor(random_state=0, device="cpu", max_steps=300, n_replicas=1, model="tnp")
+    fitted.fit_tasks(sensors(200, 0))
+    assert fitted.recipe_.functions > 0
+    grid, gains = np.linspace(0, 10, 50)[:, None], []
+    for X, y in sensors(20, 1, rows=40):
+        found = fitted.predict_dist(X[3:], context=(X[:3], y[:3]))
+        outputs = torch.from_numpy(y[3:])[None, :, None]
+        together = found.predictive.log_prob_joint(outputs)
+        gains.append(float(together - found.predictive.log_prob(outputs).sum()) / len(y[3:]))
+    assert np.mean(gains) > 0.05
+    context = X[:3], y[:3]
+    found = fitted.predict_dist(grid, context=context)
+    functions = found.sample(400, 0, noise=False)
+    assert len(np.unique(functions[0])) == 400
+    np.testing.assert_allclose(functions.mean(1), found.mean, atol=0.15 * found.std.mean())
+    spread = functions.std(1)
+    np.testing.assert_allclose(
+        spread**2, fitted.uncertainty(grid, context=context).epistemic, rtol=0.3, atol=0.01
+    )
+    steps = np.diff(functions, axis=0).std(1)
+    assert steps.mean() < 0.5 * spread.mean()  # as independent draws they would be 1.4 times the spread
+    expected = np.cov(found.sample(4000, 0))
+    np.testing.assert_allclose(found.covariance(), expected, atol=0.15 * expected.max())
+    fitted.save(tmp_path / "model")
+    again = NPRegressor.load(tmp_path / "model").predict_dist(grid, context=context)
+    np.testing.assert_array_equal(again.sample(3, 0), found.sample(3, 0))
+
+
+def test_a_function_of_many_rows_is_one(monkeypatch):
+    fitted = NPRegressor(**{**QUICK, "max_steps": 30, "model": "tnp", "n_replicas": 1}).fit_tasks(sines(24))
+    X = np.linspace(-2, 2, 60)[:, None]
+    whole = fitted.predict_dist(X, context=sines(1)[0])
+    drawn = [whole.sample(5, 0, noise) for noise in (True, False)]
+    covariance = whole.covariance()
+    monkeypatch.setattr(row_distribution, "CHUNK", 7)
+    parts = fitted.predict_dist(X, context=sines(1)[0])
+    for noise, expected in zip((True, False), drawn, strict=True):
+        np.testing.assert_allclose(parts.sample(5, 0, noise), expected, rtol=1e-9)
+    np.testing.assert_allclose(parts.covariance(), covariance, rtol=1e-9)
 
 
 def test_held_out_tables_choose_the_model(monkeypatch):
@@ -150,3 +194,4 @@ def test_a_signal_keeps_what_was_learned(monkeypatch, tasks):
     context = sines(1)[0] if tasks else None
     assert np.isfinite(fitted.predict(X, context=context)).all()
     assert set(fitted.best_steps_) == {2}
+    assert fitted.recipe_.functions == 0
