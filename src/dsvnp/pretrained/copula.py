@@ -2,8 +2,8 @@
 
 By itself it draws functions by autoregression, one pass per point. `train_copula` trains a second head on tasks: it
 makes a copula of the tokens, which joins the targets of a task (`dsvnp.likelihoods.coherent`). What the network knew,
-the distribution of each target, stays as it is. Trained from the start, the density of all targets together would cost
-single targets some of theirs (docs/decisions/0014).
+the distribution of each target, stays as it is. Maximised from the start, the density of all targets together
+costs single targets some of theirs (docs/decisions/0014).
 """
 
 from __future__ import annotations
