@@ -76,7 +76,7 @@ def train_copula(
             known = model.decoder(tokens)
             alone = torch.where(counted, model.likelihood.log_prob(known, y), 0.0).sum()
         raw = whole.turn_rows(torch.cat([known, head(tokens)], -1), task.x_target)
-        gain = (whole.likelihood.score(raw, y, counted).sum() - alone) / counted.sum()
+        gain = (whole.likelihood.score(raw, y, counted).sum() - alone) / counted.sum().clamp(min=1)
         optimizer.zero_grad()
         (-gain).backward()
         nn.utils.clip_grad_norm_(head.parameters(), settings.clip_norm)
