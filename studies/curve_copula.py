@@ -2,7 +2,7 @@
 
     python -m studies.curve_copula --start FOLDER --out FOLDER
 
-`--start` holds the network without a copula, as `dsvnp pretrain curves` of version 0.1 wrote it; its predictions of
+`--start` holds the network, as `dsvnp pretrain curves` writes it; a copula that it has is left out. Its predictions of
 single targets stay the same. The log has, for every hundred steps, what the copula adds to the log-likelihood of a
 target on synthetic curves that are used once.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from dsvnp.models.tnp import TNP
-from dsvnp.pretrained.copula import CopulaSettings, train_copula
+from dsvnp.pretrained.copula import CopulaSettings, single, train_copula
 from dsvnp.pretrained.loading import load_pretrained, read_card, save_pretrained
 from dsvnp.sources.priors.curves import CurvePrior, CurveSettings
 
@@ -51,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--start", type=Path, required=True, help="folder with the network without a copula")
+    parser.add_argument("--start", type=Path, required=True, help="folder with the network")
     parser.add_argument("--out", type=Path, required=True, help="folder for the network and its log")
     parser.add_argument("--steps", type=int, default=CopulaSettings().num_steps)
     parser.add_argument("--batch", type=int, default=16, help="curves of a step, 128 points each")
@@ -60,6 +60,7 @@ def main() -> None:
     chosen = parser.parse_args()
     model = load_pretrained(NAME, chosen.start).to(chosen.device)
     assert isinstance(model, TNP)
+    model = single(model)
     settings = CopulaSettings(num_steps=chosen.steps, seed=chosen.seed)
     source = CurvePrior(CurveSettings(batch_size=chosen.batch, num_points=128, refresh_every=16))
     log = Log(chosen.out / "curve-copula.jsonl", {"settings": asdict(settings), "batch": chosen.batch})

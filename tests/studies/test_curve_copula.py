@@ -24,6 +24,14 @@ def test_a_copula_is_trained_written_and_measured(tmp_path, monkeypatch):
     first, *lines = [json.loads(line) for line in (out / "curve-copula.jsonl").read_text().splitlines()]
     assert first["settings"]["num_steps"] == 4
     assert [line["step"] for line in lines] == [2, 4]
+    monkeypatch.setattr(
+        sys, "argv", ["", "--start", str(out), *options[2:3], str(tmp_path / "again"), *options[4:]]
+    )
+    curve_copula.main()
+    again = load_pretrained("curves", tmp_path / "again").state_dict()
+    assert all(
+        torch.equal(value, again[name]) for name, value in load_pretrained("curves", out).state_dict().items()
+    )
     before, after = load_pretrained("curves", tmp_path), load_pretrained("curves", out)
     assert after.arch.likelihood == "coherent-mixture"
     x = torch.linspace(0, 1, 9).tolist()

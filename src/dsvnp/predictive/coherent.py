@@ -2,9 +2,9 @@
 
     y_t = F_t⁻¹(Φ(v_t)),   v_t = W_t η + √(1 − ‖W_t‖²) ε_t,   η ~ N(0, I_R) for the whole task,  ε_t ~ N(0, 1)
 
-F_t is the distribution of a target by itself: what single targets are asked does not depend on W. v_t is its *normal
-score*, ‖W_t‖² the share of its variance that the function carries, W_t·W_u the covariance of two scores (a Gaussian
-copula). With Gaussian F_t all targets together are one low-rank Gaussian.
+F_t is the distribution of a target by itself, on which W has no effect. v_t is its *normal score*, ‖W_t‖² the share of
+the score's variance that the function carries, W_t·W_u the covariance of two scores (a Gaussian copula). With Gaussian
+F_t all targets together are one low-rank Gaussian.
 """
 
 from __future__ import annotations
