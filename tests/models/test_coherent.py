@@ -60,6 +60,7 @@ def test_training_maximises_the_density_of_all_targets_that_prediction_has(name,
     found = log_likelihood(model, task, "task")
     torch.testing.assert_close(found.values * known.sum(-1), expected)
     assert (found.method, found.still) == ("exact", True)
+    torch.testing.assert_close(log_likelihood(model, task, "task", chunk=2).values, found.values)
     torch.testing.assert_close(model.log_prob_joint(task, 2, block=6), expected)
 
 

@@ -8,7 +8,9 @@ import torch
 from dsvnp import Architecture, Transformer
 from dsvnp.models.tnp import TNP
 from dsvnp.networks import MLP
+from dsvnp.pretrained import Card, save_pretrained
 from dsvnp.pretrained.copula import CopulaSettings, joined, single, train_copula
+from dsvnp.pretrained.training import _begun
 from dsvnp.sources.priors.curves import CurvePrior, CurveSettings
 from dsvnp.task import Task
 
@@ -85,6 +87,13 @@ def test_a_network_without_its_copula_is_the_one_before(likelihood):
     assert back.arch == replace(model.arch, dim_functions=4)
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in back.state_dict().items())
     assert single(model) is model
+
+
+def test_pretraining_goes_on_without_the_copula(tmp_path):
+    whole = joined(network(), MLP([16], [5], 1 + 4), 4)
+    save_pretrained(whole, Card("curves"), tmp_path)
+    begun = _begun("curves", tmp_path)
+    assert (begun.arch.likelihood, begun.arch.decoder) == ("mixture", (8,))
 
 
 @pytest.mark.parametrize("changes", [{"likelihood": "low-rank"}, {"decoder": (8, 8)}])
