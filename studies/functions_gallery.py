@@ -2,8 +2,9 @@
 
     python -m studies.functions_gallery docs/images/functions.svg      # what docs/models.md shows
 
-Functions come from one pass, joined by a copula. The tasks are step responses as in `benchmarks/tasks.py`: those of
-oscillators with a gain, a delay, a frequency and a damping of their own.
+Functions come from one pass, joined by a copula; some of a curve's are draws of its small Gaussian process. The tasks
+are step responses as in `benchmarks/tasks.py`: those of oscillators with a gain, a delay, a frequency and a damping of
+their own.
 """
 
 import argparse

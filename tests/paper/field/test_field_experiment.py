@@ -13,6 +13,7 @@ from rich.console import Console
 from dsvnp.models import Transformer, make_model
 from dsvnp.objectives import Objective
 from dsvnp.paper.experiment import Measurement, UnitResult, Workplace
+from dsvnp.paper.field import experiment
 from dsvnp.paper.field.experiment import FieldExperiment
 from dsvnp.paper.field.measures import measure_field
 from dsvnp.paper.field.recipe import FieldRecipe, LocalLatent
@@ -158,6 +159,16 @@ def test_published_figures_belong_to_models_as_the_field_has_them():
 
 
 # --- a run ---
+
+
+def test_the_figure_of_training_leaves_joined_rows_out(done, monkeypatch):
+    out, shown = done[0], []
+    monkeypatch.setattr(experiment, "training_figure", lambda units, path: shown.extend(units) or path)
+    made = make_experiment(
+        FieldExperiment, "smoke", **TINY, models=("cnp", "dsvnp", "tnp"), attentions=("rotary",)
+    )
+    made.draw(load_units(made, out, resume=True), out)
+    assert [str(unit.label) for unit in shown] == ["cnp", "dsvnp", "tnp", "tnp-mixture", "tnp-rotary"]
 
 
 def test_a_copula_leaves_single_targets_as_they_are_and_joins_them(done):

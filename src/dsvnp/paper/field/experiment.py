@@ -231,7 +231,8 @@ class FieldExperiment(WithWeights):
     def draw(self, units: Sequence[UnitResult], out: Path) -> list[Path]:
         """Log-likelihood during training, two curves, and the terms of the bound during training."""
         logged = [unit for unit in units if unit.extras.get("training", {}).get("step")]
-        trained = [replace(unit, measurements=()) for unit in logged]
+        # a coherent row logs the likelihood of all targets together, and a copula is trained after what its row logs
+        trained = [replace(unit, measurements=()) for unit in logged if unit.label.variant not in JOINED]
         return [
             *draw_course([*logged, *(unit for unit in units if unit.label in CEILINGS)], out),
             *draw_functions(units, out),
